@@ -1,0 +1,1 @@
+"""What every process shares: errors, wire types, ids, clock, logging. Imports nothing of ours."""
