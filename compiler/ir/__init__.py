@@ -4,6 +4,8 @@ from compiler.ir.dim import Dim, Shape, Size, Symbol, bind, bounds, divides, flo
 from compiler.ir.dtype import DType, bf16_to_f32, is_float, itemsize, round_to_bf16, to_numpy_storage
 from compiler.ir.graph import Graph, GraphBuilder, Node, topological, verify
 from compiler.ir.ops import COMPOSITES, ELEMENTWISE, LEAVES, PRIMITIVES, REDUCTIONS, VIEWS, Op
+from compiler.ir.reference import bind_dims, evaluate
+from compiler.ir.text import parse_graph, print_graph
 
 __all__ = [
     "COMPOSITES",
@@ -23,11 +25,15 @@ __all__ = [
     "Symbol",
     "bf16_to_f32",
     "bind",
+    "bind_dims",
     "bounds",
     "divides",
+    "evaluate",
     "floordiv_exact",
     "is_float",
     "itemsize",
+    "parse_graph",
+    "print_graph",
     "round_to_bf16",
     "symbol",
     "symbols",

@@ -1,4 +1,4 @@
-"""Nodes, graphs, and the builder that interns nodes: the form every frontend writes and the lowering reads."""
+"""Nodes, graphs, and the builder that interns nodes: what every frontend writes and the lowering reads."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from compiler.ir.rules import Attr, show
 class Node:
     """One immutable tensor value. Equality is identity; a `GraphBuilder` makes equal nodes one object.
 
-    `attr` by op: INPUT/WEIGHT the name; CONST the scalar; PERMUTE axes (out axis d reads in axis axes[d]); EXPAND
-    the position of the new axis; SLICE (axis, start, step); SUM/MAX the axis; None for all others.
+    `attr` by op: INPUT/WEIGHT the name; CONST the scalar; PERMUTE axes (out axis d reads in axis axes[d]);
+    EXPAND the position of the new axis; SLICE (axis, start, step); SUM/MAX the axis; None for all others.
     """
 
     op: Op
@@ -40,8 +40,8 @@ class Node:
 class Graph:
     """Named outputs and all they need.
 
-    `aliases` maps an output's name to the input over which it may be written in place (a KV cache). `nodes` is
-    in topological order, operands first, and the same for the same graph in every process.
+    `aliases` maps an output's name to the input over which it may be written in place (a KV cache). `nodes`
+    is in topological order, operands first, and the same for the same graph in every process.
     """
 
     outputs: Mapping[str, Node]

@@ -1,6 +1,6 @@
 """What each op computes, in NumPy, on compute values: float32 (or float64), int32 and bool arrays.
 
-The functions never warn: NaN and infinities are ordinary values here. Rounding to half floats is `reference.py`'s.
+The functions never warn: NaN and infinities are ordinary values here. `reference.py` rounds to half floats.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def scatter(dest: Array, *indices_then_src: Array) -> Array:
 
 @_quiet
 def cast(x: Array, dtype: DType, floats: npt.DTypeLike = np.float32) -> Array:
-    """Convert to `dtype`'s compute type, `floats` for all floats. Rounding to a half float is the caller's."""
+    """Convert to `dtype`'s compute type, `floats` for all floats; the caller rounds to a half float."""
     if is_float(dtype):
         return x.astype(floats)
     if dtype is DType.BOOL:

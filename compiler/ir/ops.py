@@ -1,7 +1,8 @@
-"""The vocabulary of a graph: 15 primitives, a few composites, leaves and views, each with its rules and meaning.
+"""The vocabulary of a graph: 15 primitives, a few composites, leaves and views, with their rules and meaning.
 
-`PRIMITIVES` and `COMPOSITES` are the one table; `docs/primitives.md` is generated from it. The NumPy functions
-define the meaning on compute values (float32 or float64, int32, bool); `reference.py` rounds half floats per op.
+`PRIMITIVES` and `COMPOSITES` are the one table; `docs/primitives.md` is generated from it. The NumPy
+functions define the meaning on compute values (float32 or float64, int32, bool); `reference.py` rounds half
+floats per op.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class Op(StrEnum):
 class OpSpec:
     """One row of the table.
 
-    `arity` is the number of operands, the least number where `is_variadic` (one index tensor). `numpy` takes the
-    operands, then: reductions the axis; Cast the dtype (and the compute float); Iota the extent.
+    `arity` is the number of operands, the least number where `is_variadic` (one index tensor). `numpy` takes
+    the operands, then: reductions the axis; Cast the dtype (and the compute float); Iota the extent.
     """
 
     op: Op
@@ -82,8 +83,8 @@ PRIMITIVES: Mapping[Op, OpSpec] = _table(
         1,
         rules.SAME,
         rules.FLOAT,
-        "Logarithm to base 2. log2(0) = log2(-0.0) = -inf, NaN for x < 0; so log2 of a cast bool is exactly 0 or "
-        "-inf, the additive mask.",
+        "Logarithm to base 2. log2(0) = log2(-0.0) = -inf, NaN for x < 0; so log2 of a cast bool is exactly "
+        "0 or -inf, the additive mask.",
         meaning.log2,
     ),
     OpSpec(Op.SIN, 1, rules.SAME, rules.FLOAT, "Sine of x radians; NaN for infinities.", meaning.sin),
@@ -110,8 +111,8 @@ PRIMITIVES: Mapping[Op, OpSpec] = _table(
         2,
         rules.SAME,
         rules.NUMBER,
-        "Remainder of truncated division: C's fmod, with the sign of the dividend, exact. Floats: mod(x, 0) and "
-        "mod(inf, y) are NaN, mod(x, inf) = x. i32: dividing by zero is an error.",
+        "Remainder of truncated division: C's fmod, with the sign of the dividend, exact. Floats: mod(x, 0) "
+        "and mod(inf, y) are NaN, mod(x, inf) = x. i32: dividing by zero is an error.",
         meaning.mod,
     ),
     OpSpec(
@@ -127,8 +128,9 @@ PRIMITIVES: Mapping[Op, OpSpec] = _table(
         1,
         rules.REDUCE,
         rules.NUMBER,
-        "Sum over one axis, which the shape loses. Half floats accumulate in f32 and round once at the end; i32 wraps. "
-        "The order is free here and fixed once per artifact by its numeric recipe. An empty axis gives 0.",
+        "Sum over one axis, which the shape loses. Half floats accumulate in f32 and round once at the end; "
+        "i32 wraps. The order is free here and fixed once per artifact by its numeric recipe. An empty axis "
+        "gives 0.",
         meaning.sum_axis,
     ),
     OpSpec(
@@ -136,8 +138,8 @@ PRIMITIVES: Mapping[Op, OpSpec] = _table(
         1,
         rules.REDUCE,
         rules.NUMBER,
-        "Largest over one axis, which the shape loses. A NaN wins; of -0.0 and 0.0 either may be given. An empty "
-        "axis gives -inf (i32: -2^31).",
+        "Largest over one axis, which the shape loses. A NaN wins; of -0.0 and 0.0 either may be given. An "
+        "empty axis gives -inf (i32: -2^31).",
         meaning.max_axis,
     ),
     OpSpec(
@@ -146,8 +148,9 @@ PRIMITIVES: Mapping[Op, OpSpec] = _table(
         rules.GATHER,
         rules.GATHER_DTYPE,
         "Read by coordinates: inputs (data, i_0 .. i_{m-1}), m >= 1, the indices i32 of one shape I; "
-        "out[idx, rest] = data[i_0[idx], .., i_{m-1}[idx], rest], of shape I + data.shape[m:]. An index outside its "
-        "axis (negative ones too) is an error in the reference interpreter; compiled programs may clamp it.",
+        "out[idx, rest] = data[i_0[idx], .., i_{m-1}[idx], rest], of shape I + data.shape[m:]. An index "
+        "outside its axis (negative ones too) is an error in the reference interpreter; compiled programs "
+        "may clamp it.",
         meaning.gather,
         is_variadic=True,
     ),
@@ -156,10 +159,10 @@ PRIMITIVES: Mapping[Op, OpSpec] = _table(
         3,
         rules.SCATTER,
         rules.SCATTER_DTYPE,
-        "Write by coordinates: inputs (dest, i_0 .. i_{m-1}, src), src of shape I + dest.shape[m:]. A copy of dest in "
-        "which out[i_0[idx], .., i_{m-1}[idx], rest] = src[idx, rest]. A coordinate outside its axis (negative ones "
-        "too) drops the write: that is how padding is spelled. Of several writes to one place any one wins; "
-        "the reference interpreter keeps the last in row-major order.",
+        "Write by coordinates: inputs (dest, i_0 .. i_{m-1}, src), src of shape I + dest.shape[m:]. A copy "
+        "of dest in which out[i_0[idx], .., i_{m-1}[idx], rest] = src[idx, rest]. A coordinate outside its "
+        "axis (negative ones too) drops the write: that is how padding is spelled. Of several writes to one "
+        "place any one wins; the reference interpreter keeps the last in row-major order.",
         meaning.scatter,
         is_variadic=True,
     ),
@@ -168,8 +171,9 @@ PRIMITIVES: Mapping[Op, OpSpec] = _table(
         1,
         rules.SAME,
         rules.ANY_CAST,
-        "Convert to the node's dtype. To a float: nearest, ties to even (i32 to a half float goes through f32). Float "
-        "to i32 truncates; NaN and values outside i32 give -2^31. To bool: x != 0, so NaN is true. From bool: 0 or 1.",
+        "Convert to the node's dtype. To a float: nearest, ties to even (i32 to a half float goes through "
+        "f32). Float to i32 truncates; NaN and values outside i32 give -2^31. To bool: x != 0, so NaN is "
+        "true. From bool: 0 or 1.",
         meaning.cast,
     ),
     OpSpec(
@@ -183,8 +187,8 @@ COMPOSITES: Mapping[Op, OpSpec] = _table(
         3,
         rules.SAME,
         rules.SELECT_DTYPE,
-        "y where the bool c is true, else z. Bits pass through: a NaN on the side not taken has no effect, which no "
-        "product with 0 or 1 can promise.",
+        "y where the bool c is true, else z; inputs (c, y, z). Bits pass through: a NaN on the side not "
+        "taken has no effect, which no product with 0 or 1 can promise.",
         meaning.select,
     ),
     OpSpec(
@@ -200,7 +204,8 @@ COMPOSITES: Mapping[Op, OpSpec] = _table(
         2,
         rules.SAME,
         rules.INTEGER,
-        "Quotient of i32 rounded towards -inf (Python's //); -2^31 // -1 wraps to -2^31. Dividing by zero is an error.",
+        "Quotient of i32 rounded towards -inf (Python's //); -2^31 // -1 wraps to -2^31. Dividing by zero is "
+        "an error.",
         meaning.floor_div,
     ),
 )

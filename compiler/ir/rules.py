@@ -1,7 +1,7 @@
 """Shape and dtype rules of the ops: what they give for given operands, or a typed refusal.
 
-Rules see shapes and dtypes, never nodes. A shape rule receives the operands' shapes, the op's attribute and the
-declared shape (None where nothing is declared), and returns the result's shape.
+Rules see shapes and dtypes, never nodes. A shape rule receives the operands' shapes, the op's attribute and
+the declared shape (None where nothing is declared), and returns the result's shape.
 """
 
 from __future__ import annotations
