@@ -1,7 +1,7 @@
 """The reference interpreter: evaluates a graph in NumPy, and so defines what every program must compute.
 
-Plain: floats are computed in float32 and half floats rounded after each op. Precise: every float is computed and
-kept in float64 without any rounding, as the oracle against which errors are measured.
+Plain: floats are computed in float32 and half floats rounded after each op. Precise: every float is computed
+and kept in float64 without any rounding, as the oracle against which errors are measured.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def evaluate(
     dims: Mapping[str, int] | None = None,
     precise: bool = False,
 ) -> dict[str, Array]:
-    """The outputs by name, given every input and weight by name, in their NumPy storage (bf16 as uint16 bits).
+    """The outputs by name, given every input and weight by name, in NumPy storage (bf16 as uint16 bits).
 
-    Sizes are read from the inputs' shapes; `dims` adds symbols that no input shows. With `precise`, floats come
-    out as float64, and float64 values are taken in place of any float.
+    Sizes are read from the inputs' shapes; `dims` adds symbols that no input shows. With `precise`, floats
+    come out as float64, and float64 values are taken in place of any float.
 
     Raises:
         EvaluationError: a value is missing or does not fit its leaf, or an op has no result (a Gather outside
