@@ -52,8 +52,8 @@ class ScalingConfig:
 class Sample:
     """One observation. `queued` counts requests held by gateways and waiting in replicas.
 
-    `idle_s` is the time since the last request ended (or since ready), the smallest over the replicas; None when
-    no replica said.
+    `idle_s` is the time since the last request ended (or since ready), the smallest over the replicas; None
+    when no replica said.
     """
 
     at: float
@@ -103,10 +103,10 @@ def initial_state(existing: int, now: float) -> ScalingState:
 
 
 def decide(config: ScalingConfig, state: ScalingState, samples: Sequence[Sample], now: float) -> Decision:
-    """Replicas wanted at `now`. `samples` are in order of time; those older than the stable window are ignored.
+    """Replicas wanted at `now`; `samples` are in order of time, and old ones are ignored.
 
-    Pure: the caller owns the clock, the samples and the actions. The last replica goes only when nothing was in
-    flight or queued for `idle_timeout_s`; any demand at zero wants a replica at once.
+    Pure: the caller owns the clock, the samples and the actions. The last replica goes only when nothing was
+    in flight or queued for `idle_timeout_s`; any demand at zero wants a replica at once.
     """
     recent = trim(samples, config, now)
     if not recent:

@@ -38,7 +38,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """The paged cache as the artifact was compiled: bytes and positions of one block, and the longest context."""
+    """The paged cache as the artifact was compiled: bytes and positions of a block, the longest context."""
 
     bytes_per_block: int
     block_size: int
@@ -47,7 +47,7 @@ class KvShape:
 
 
 def kv_blocks(shape: KvShape, budget_bytes: int) -> int:
-    """Blocks a replica allocates: every sequence at full context, or what the budget pays for, if that is less.
+    """Blocks a replica allocates: every sequence at full context, or what the budget pays for.
 
     Raises:
         DoesNotFit: the budget holds no block at all.

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 class Candidate:
     """One ready replica as a gateway sees it.
 
-    `reported_*` come from the lease: sequences in the engine and waiting before it, and how many of those this
-    gateway had sent when the report was made is unknown, so slots are counted by the larger of the two views.
-    `outstanding_*` is this gateway's own: requests sent and not ended, and their prompt plus allowed tokens.
+    `reported_*` come from the lease: sequences in the engine and waiting before it. How many of those this
+    gateway had sent by then is unknown, so slots are counted by the larger of the two views. `outstanding_*`
+    is this gateway's own: sequences sent and not ended, and their prompt plus allowed tokens.
     """
 
     replica_id: str
@@ -44,10 +44,11 @@ def choose(
 ) -> str | None:
     """Replica id for a request of `sequences` sequences, or None when no replica has the slots.
 
-    The fewest outstanding tokens win, then the fewest taken slots, then the id. With `affinity` (a digest of the
+    The fewest outstanding tokens win, then the most free slots, then the id. With `affinity` (a digest of the
     prompt's first block, say) equal prefixes meet on the same replica, as long as it is not more than
     `affinity_slack_tokens` behind the best. A request wider than a whole replica goes to an empty one.
-    `excluded` holds replicas that already failed this request. Source: rendezvous hashing (Thaler, Ravishankar).
+    `excluded` holds replicas that already failed this request. Source: rendezvous hashing (Thaler and
+    Ravishankar).
     """
     fitting = [c for c in candidates if c.replica_id not in excluded and _takes(c, sequences)]
     if not fitting:
@@ -61,7 +62,7 @@ def choose(
 
 
 def total_free_slots(candidates: Sequence[Candidate]) -> int:
-    """How many held sequences may be released now (rule: release by slots, never all to the first replica)."""
+    """How many held sequences may be released now: by slots, never all to the first replica."""
     return sum(c.free_slots for c in candidates)
 
 

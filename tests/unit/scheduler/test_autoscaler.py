@@ -165,7 +165,9 @@ def test_samples_within_one_second_weigh_as_one() -> None:
 
 
 TRACES = st.lists(
-    st.tuples(st.floats(0.1, 5.0), st.integers(0, 40), st.integers(0, 20), st.integers(0, 4), st.floats(0, 99)),
+    st.tuples(
+        st.floats(0.1, 5.0), st.integers(0, 40), st.integers(0, 20), st.integers(0, 4), st.floats(0, 99)
+    ),
     min_size=1,
     max_size=40,
 )
