@@ -1,0 +1,1 @@
+"""The one migration chain. Alembic runs it; `storage.upgrade` starts Alembic."""

@@ -1,0 +1,1 @@
+"""Migrations, in order. Each is frozen once released: it imports nothing of ours."""
