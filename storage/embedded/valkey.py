@@ -7,6 +7,7 @@ file.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -96,24 +97,24 @@ def _launch(binary: Path, home: Path, port: int, password: str, lock: int) -> Ru
             start_new_session=True,
         )
     assert process.stdin is not None, "stdin was asked for"
-    process.stdin.write(_configuration(home, port, password).encode())
-    process.stdin.close()
+    (home / "valkey.pid").write_text(f"{process.pid} {os.getpid()}")
+    with contextlib.suppress(BrokenPipeError), process.stdin:  # it ended at once: `_is_ready` sees that
+        process.stdin.write(_configuration(port, password).encode())
     url = f"redis://:{password}@127.0.0.1:{port}/0"
     if _is_ready(process, url):
-        (home / "valkey.pid").write_text(str(process.pid))
         return RunningValkey(url, process.pid, port, process)
     process.kill()
     process.wait()
     return None
 
 
-def _configuration(home: Path, port: int, password: str) -> str:
+def _configuration(port: int, password: str) -> str:
     lines = (
         "bind 127.0.0.1",
         f"port {port}",
         "protected-mode yes",
         f"requirepass {password}",
-        f'dir "{home}"',
+        "dir .",  # its working directory
         "daemonize no",
         "appendonly yes",
         "appendfsync everysec",
@@ -169,9 +170,10 @@ def _end_orphan(home: Path) -> None:
     Raises: ValkeyFailed: it has a living parent.
     """
     try:
-        orphan = psutil.Process(int((home / "valkey.pid").read_text()))
+        pid, supervisor = (int(word) for word in (home / "valkey.pid").read_text().split())
+        orphan = psutil.Process(pid)
         is_ours = orphan.name() == "valkey-server" and Path(orphan.cwd()) == home.resolve()
-        is_orphan = orphan.ppid() == 1 or orphan.parent() is None
+        is_orphan = orphan.ppid() != supervisor
     except (OSError, ValueError, psutil.Error):
         return
     if not is_ours:
