@@ -50,7 +50,7 @@ def to_numpy_storage(dtype: DType) -> np.dtype[Any]:
 
 def round_to_bf16(values: Array) -> npt.NDArray[np.uint16]:
     """Round float32 to bfloat16 bits: nearest, ties to even; a NaN stays a (quiet) NaN, infinities stay."""
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    bits = np.asarray(values, dtype=np.float32, order="C").view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     quiet = (bits >> np.uint32(16)) | np.uint32(0x0040)
     result: npt.NDArray[np.uint16] = np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
@@ -59,6 +59,6 @@ def round_to_bf16(values: Array) -> npt.NDArray[np.uint16]:
 
 def bf16_to_f32(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     """Widen bfloat16 bits to float32, exactly."""
-    wide = np.ascontiguousarray(bits, dtype=np.uint16).astype(np.uint32) << np.uint32(16)
+    wide = np.asarray(bits, dtype=np.uint16, order="C").astype(np.uint32) << np.uint32(16)
     result: npt.NDArray[np.float32] = wide.view(np.float32)
     return result
