@@ -14,7 +14,7 @@ from candela.client import ChatChunk, Client, ClientError, TokenUsage
 
 from .output import AsJson, DataDirOption, print_json, talk
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 Message = Mapping[str, str]
 
 

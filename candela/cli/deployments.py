@@ -11,8 +11,8 @@ from candela.client import Client, Conflict, Deployment, ScalingPolicy
 from .durations import parse_duration, show_duration
 from .output import AsJson, DataDirOption, print_json, print_table, show_time, talk
 
-deploy_app = typer.Typer()
-app = typer.Typer(help="List and delete deployments.", no_args_is_help=True)
+deploy_app = typer.Typer(add_completion=False)
+app = typer.Typer(help="List and delete deployments.", no_args_is_help=True, add_completion=False)
 
 
 @deploy_app.command()
@@ -21,9 +21,7 @@ def deploy(
     model: Annotated[str | None, typer.Option(help="The model behind it. Default: the same name.")] = None,
     min_replicas: Annotated[int, typer.Option("--min", min=0, help="Replicas kept when idle.")] = 0,
     max_replicas: Annotated[int, typer.Option("--max", min=1, help="Replicas at most.")] = 1,
-    idle: Annotated[
-        float, typer.Option("--idle", parser=parse_duration, metavar="TIME", help="Idle time until zero.")
-    ] = 60.0,
+    idle: Annotated[str, typer.Option(metavar="TIME", help="Idle time until zero: 30s, 5m, 1h.")] = "60s",
     target: Annotated[int, typer.Option(min=1, help="Requests in flight a replica is meant to hold.")] = 16,
     data_dir: DataDirOption = None,
     as_json: AsJson = False,
@@ -31,7 +29,7 @@ def deploy(
     """Make a model reachable, or change the policy of a deployment that exists."""
     if min_replicas > max_replicas:
         raise typer.BadParameter(f"--min {min_replicas} is more than --max {max_replicas}")
-    policy = ScalingPolicy(min_replicas, max_replicas, idle, target)
+    policy = ScalingPolicy(min_replicas, max_replicas, parse_duration(idle, "--idle"), target)
     with Client(data_dir=data_dir) as client:
         deployment = _create_or_update(client, name, model, policy)
     if as_json:

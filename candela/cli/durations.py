@@ -12,8 +12,8 @@ _WHOLE = re.compile(rf"(?:{_PIECE.pattern})+")
 _PLAIN = re.compile(r"\d+(?:\.\d+)?")
 
 
-def parse_duration(text: str) -> float:
-    """Seconds.
+def parse_duration(text: str, option: str) -> float:
+    """Seconds; `option` is named in the complaint.
 
     Raises:
         typer.BadParameter: the text is not a duration.
@@ -22,7 +22,8 @@ def parse_duration(text: str) -> float:
     if _PLAIN.fullmatch(text):
         return float(text)
     if not _WHOLE.fullmatch(text):
-        raise typer.BadParameter(f"{text!r} is not a duration: write 30s, 5m, 1h30m or plain seconds")
+        why = f"{text!r} is not a duration: write 30s, 5m, 1h30m or plain seconds"
+        raise typer.BadParameter(why, param_hint=option)
     return sum(float(number) * _UNITS_S[unit] for number, unit in _PIECE.findall(text))
 
 

@@ -11,7 +11,7 @@ from candela.client import Client, Job, JobEvent, require_success
 
 from .output import AsJson, DataDirOption, print_json, print_table, show_time, talk
 
-app = typer.Typer(help="List, watch and cancel compile jobs.", no_args_is_help=True)
+app = typer.Typer(help="List, watch and cancel compile jobs.", no_args_is_help=True, add_completion=False)
 
 JobArgument = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 

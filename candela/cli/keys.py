@@ -10,7 +10,7 @@ from candela.client import ApiKey, Client
 
 from .output import AsJson, DataDirOption, print_json, print_table, show_time, talk
 
-app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
+app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True, add_completion=False)
 
 
 @app.command()

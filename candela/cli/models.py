@@ -13,7 +13,7 @@ from candela.client import Client, Model, OnProgress, Phase, Revision, Upload, U
 from .jobs import follow
 from .output import AsJson, DataDirOption, print_json, print_table, show_bytes, show_time, talk
 
-app = typer.Typer(help="Upload, list, show and delete models.", no_args_is_help=True)
+app = typer.Typer(help="Upload, list, show and delete models.", no_args_is_help=True, add_completion=False)
 
 NameArgument = Annotated[str, typer.Argument(help="The model's name.")]
 

@@ -13,9 +13,9 @@ from common.errors import PlatformError
 
 from .output import AsJson, print_json, print_table, talk
 
-up_app = typer.Typer()
-down_app = typer.Typer()
-status_app = typer.Typer()
+up_app = typer.Typer(add_completion=False)
+down_app = typer.Typer(add_completion=False)
+status_app = typer.Typer(add_completion=False)
 
 DataDirOption = Annotated[
     Path | None, typer.Option(help="Where everything is kept. Default: CANDELA_DATA_DIR or ~/.candela")

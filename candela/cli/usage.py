@@ -9,7 +9,7 @@ from candela.client import Client, UsageLine
 from .money import show_usd
 from .output import AsJson, DataDirOption, print_json, print_table
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

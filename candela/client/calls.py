@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from . import results
-from .errors import ConnectionFailed, ProtocolError
+from .errors import ProtocolError, StreamFailed
 from .sse import ServerEvent
 
 T = TypeVar("T")
@@ -153,13 +153,13 @@ def read_chat_event(event: ServerEvent) -> results.ChatChunk | None:
     """A chunk, or None at the end of the stream.
 
     Raises:
-        ConnectionFailed: the platform broke the stream off with an error frame.
+        StreamFailed: the platform broke the stream off with an error frame.
     """
     if event.data == "[DONE]":
         return None
     raw = json.loads(event.data)
     if "error" in raw:
-        raise ConnectionFailed(f"the answer broke off: {raw['error'].get('message')}")
+        raise StreamFailed(str(raw["error"].get("code")), str(raw["error"].get("message")))
     return results.chat_chunk_from(raw)
 
 

@@ -11,6 +11,7 @@ ClientError
 ├── CheckpointUnusable   the local files cannot be a model; nothing was sent
 ├── UploadFailed         parts could not be sent after all retries, or the platform gave the upload up
 ├── JobFailed            a watched job ended badly
+├── StreamFailed         a streamed answer broke off with an error
 └── ProtocolError        an answer that is not what this client understands
 """
 
@@ -138,6 +139,14 @@ class JobFailed(ClientError):
         self.state = state
         if code is not None:
             self.code = code
+
+
+class StreamFailed(ClientError):
+    """The platform ended a stream with an error frame; what came before it stands (and is billed)."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class CheckpointUnusable(ClientError):

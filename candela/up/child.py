@@ -22,7 +22,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class ChildService:
-    """Starts what `spec` says. Spawn from the main thread: Linux ends a child with the thread of its birth."""
+    """Starts what `spec` says. Spawn in the main thread: Linux ends a child with the thread it came from."""
 
     spec: ChildSpec
     env: Mapping[str, str]
