@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .errors import StartFailed
 
-_LONGEST_ROOT = 60  # a Unix socket's path has 107 bytes, and replicas' sockets lie in run/
+_LONGEST_ROOT = 76  # a Unix socket's path has 107 bytes, and replicas' sockets lie in run/
 
 
 @dataclass(frozen=True, slots=True)
