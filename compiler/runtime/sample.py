@@ -198,7 +198,7 @@ def _penalise(out: Floats, row: SamplingRow, history: History) -> None:
 
 
 def _kept(weights: Floats, row: SamplingRow) -> tuple[Ids, Floats]:
-    """Ids and weights that survive min-p, top-k and top-p, in an order fixed by the row. The peak weighs 1."""
+    """Ids and weights that survive min-p, top-k and top-p, in an order fixed by the row. The peak is 1."""
     if 0 < row.top_k < len(weights):
         ids, kept = _best(weights, row.top_k)
     else:
@@ -216,7 +216,7 @@ def _nucleus(weights: Floats, share: float) -> Ids:
     """Indices of the fewest largest weights that hold `share` of the mass; lowest index first among equals.
 
     Nothing but the neighbourhood of the edge is sorted. A peaked distribution has its edge among the weights
-    near the peak. A flat one is binned by the upper 16 bits of each weight, whose order is that of the weights.
+    near the peak. A flat one is binned by the upper 16 bits of each weight, which order as the weights do.
     """
     wanted = share * float(weights.sum())
     edge = np.flatnonzero(weights >= _NEAR_PEAK)
