@@ -1,4 +1,4 @@
-"""Random well-formed graphs for property tests: every op, every dtype, symbolic sizes, odd names and constants."""
+"""Random well-formed graphs for property tests: every op and dtype, symbolic sizes, odd names, constants."""
 
 from __future__ import annotations
 

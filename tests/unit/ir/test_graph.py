@@ -200,7 +200,7 @@ def test_aliases_over_matching_inputs_verify(b):
     "aliases", [{"out": "y"}, {"out": "z"}, {"none": "x"}, {"half": "x"}, {"out": "x", "same": "x"}]
 )
 def test_an_alias_that_does_not_fit_is_refused(b, aliases):
-    with pytest.raises(VerifyError, match="alias|two outputs"):
+    with pytest.raises(VerifyError, match=r"alias|two outputs"):
         verify(_graph_with_aliases(b, aliases))
 
 
