@@ -140,6 +140,15 @@ def set_revision(conn: Connection, tenant_id: str, name: str, revision: Revision
     return _update(conn, tenant_id, name, values)
 
 
+def set_kv_ceiling(conn: Connection, deployment_id: str, kv_ceiling_tokens: int, now: float) -> None:
+    """Note what its replicas really allocate: placement found less room than the deployment asked for."""
+    conn.execute(
+        sa.update(deployments)
+        .where(deployments.c.id == deployment_id)
+        .values(kv_ceiling_tokens=kv_ceiling_tokens, updated_at=now)
+    )
+
+
 def set_deployment_failure(conn: Connection, deployment_id: str, failure: Failure | None, now: float) -> None:
     """Note why its replicas don't start; None clears it. The dashboard and held requests show it."""
     conn.execute(

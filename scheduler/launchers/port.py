@@ -36,10 +36,11 @@ class ReplicaSpec:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a replica listens, and the secret that every call to it carries."""
+    """Where a replica listens, and the secret that every call to it carries; `pid` where it has one here."""
 
     socket_path: str
     secret: str = field(repr=False)
+    pid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

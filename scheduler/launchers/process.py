@@ -65,14 +65,14 @@ class ProcessLauncher:
         config.logs_dir.mkdir(parents=True, exist_ok=True)
 
     def launch(self, spec: ReplicaSpec) -> Endpoint:
-        endpoint = Endpoint(self._socket_path(spec.replica_id), secrets.token_urlsafe(32))
+        socket_path, secret = self._socket_path(spec.replica_id), secrets.token_urlsafe(32)
         read_fd, write_fd = os.pipe()
         log_path = self._log_path(spec.replica_id)
         try:
             with log_path.open("ab") as output:
                 process = subprocess.Popen(
-                    [*_wrapper(spec), *self._config.program, *_options(spec, endpoint, write_fd)],
-                    env={**self._config.environment, "CANDELA_REPLICA_SECRET": endpoint.secret},
+                    [*_wrapper(spec), *self._config.program, *_options(spec, socket_path, write_fd)],
+                    env={**self._config.environment, "CANDELA_REPLICA_SECRET": secret},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -84,10 +84,10 @@ class ProcessLauncher:
             raise LaunchFailed(f"replica {spec.replica_id} could not be started: {error}") from error
         finally:
             os.close(write_fd)
-        record = self._record(spec.replica_id, process.pid, endpoint.socket_path)
+        record = self._record(spec.replica_id, process.pid, socket_path)
         running = _Running(spec, process, record, log_path)
         self._watch(running, lambda: self._watch_child(running, read_fd))
-        return endpoint
+        return Endpoint(socket_path, secret, process.pid)
 
     def terminate(self, replica_id: str) -> None:
         self._signal(replica_id, signal.SIGTERM)
@@ -227,10 +227,10 @@ def _wrapper(spec: ReplicaSpec) -> Sequence[str]:
     )
 
 
-def _options(spec: ReplicaSpec, endpoint: Endpoint, ready_fd: int) -> Sequence[str]:
+def _options(spec: ReplicaSpec, socket_path: str, ready_fd: int) -> Sequence[str]:
     return (
         *("--artifact", str(spec.artifact_dir), "--tokenizer", str(spec.tokenizer_dir)),
-        *("--socket", endpoint.socket_path, "--replica-id", spec.replica_id),
+        *("--socket", socket_path, "--replica-id", spec.replica_id),
         *("--kv-blocks", str(spec.kv_blocks), "--max-sequences", str(spec.max_sequences)),
         *("--max-batched-tokens", str(spec.max_batched_tokens), "--ready-fd", str(ready_fd)),
     )
