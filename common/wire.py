@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -52,6 +52,8 @@ class GenerateRequest:
 
     `stop_ids` holds every end-of-sequence id of the revision plus the caller's; with `ignore_eos` the gateway
     leaves the revision's ids out. `logprobs` asks for that many alternatives a token (0: the chosen one only).
+    `echo` with `logprobs` scores the prompt: before its first token each sequence sends one `Delta` without text,
+    whose `ids` are the prompt, `completion_tokens` 0 and `logprobs` those of the ids after the first.
     """
 
     request_id: str
@@ -144,12 +146,14 @@ _TAGS: Mapping[str, type[Any]] = {
     "failed": Failed,
 }
 _NAMES = {cls: tag for tag, cls in _TAGS.items()}
+_FIELDS = {cls: tuple(f.name for f in fields(cls)) for cls in _NAMES}
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=asdict).encode
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """One NDJSON line, newline included."""
-    body = {"t": _NAMES[type(frame)], **asdict(frame)}
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    """One NDJSON line, newline included. Costs a few microseconds: a replica sends one a token."""
+    body = {name: getattr(frame, name) for name in _FIELDS[type(frame)]}
+    return _encode({"t": _NAMES[type(frame)], **body}).encode() + b"\n"
 
 
 def decode_frame(line: bytes | str) -> Frame:
