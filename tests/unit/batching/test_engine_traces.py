@@ -178,5 +178,7 @@ def test_siblings_that_share_blocks_survive_preemption():
     ]
     run = play(trace, kv_blocks=14, budget=24, sequences=6)
     assert run.engine.stats().preemptions > 1
-    assert [run.answers["r0"].ids(i) for i in range(3)] == [expected_ids(run.asked["r0"], i) for i in range(3)]
+    assert [run.answers["r0"].ids(i) for i in range(3)] == [
+        expected_ids(run.asked["r0"], i) for i in range(3)
+    ]
     assert run.answers["r1"].ids() == expected_ids(run.asked["r1"])
