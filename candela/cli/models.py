@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
@@ -34,12 +35,7 @@ def upload(
     chosen = {"dtype": dtype, "budget": budget, "max_context": max_context}
     options = {key: value for key, value in chosen.items() if value is not None}
     with Client(data_dir=data_dir) as client:
-        with _bar() as progress:
-            listener = _listener(progress)
-            if resume is not None:
-                done = client.uploads.resume(path, resume, on_progress=listener)
-            else:
-                done = client.uploads.create(path, name, options=options, on_progress=listener)
+        done = upload_with_bar(client, path, name, options, resume)
         if wait and done.job_id is not None:
             follow(client, done.job_id, as_json=False)
     _show_upload(done, as_json)
@@ -75,6 +71,20 @@ def delete(name: NameArgument, data_dir: DataDirOption = None, as_json: AsJson =
     if as_json:
         return print_json({"deleted": name})
     return talk.print(f"deleted model {name}")
+
+
+def upload_with_bar(
+    client: Client,
+    path: Path,
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    resume: str | None = None,
+) -> Upload:
+    """Upload, or go on with upload `resume`, showing a progress bar on stderr."""
+    with _bar() as progress:
+        if resume is not None:
+            return client.uploads.resume(path, resume, on_progress=_listener(progress))
+        return client.uploads.create(path, name, options=options, on_progress=_listener(progress))
 
 
 def _bar() -> Progress:

@@ -2,7 +2,7 @@
 
     python -m loadtest.bench.checkpoint FILE.gguf OUT_DIR    # needs the dev extra
 
-The weights come from a Q4_1 GGUF (Apache-2.0), dequantised to bf16; Candela is measured on the same directory.
+The weights come from a Q4_1 GGUF (Apache-2.0), dequantised to bf16; Candela gets the same directory.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@
 
     optimum-cli export openvino -m CKPT --weight-format fp16 --task text-generation-with-past OV_DIR
 
-Give each peer a virtual environment of its own, export HF_HUB_OFFLINE=1, and leave the machine idle otherwise.
+Give each peer an environment of its own, export HF_HUB_OFFLINE=1, and leave the machine otherwise idle.
 A workload is (sequences, prompt tokens, output tokens): random token ids, greedy, end-of-sequence ignored.
-Figures: `prefill_tok_s` is prompt tokens over the time to the first token with one sequence; `decode_tok_s` is
-(out - 1) / (last - first) with one sequence; `out_tok_s` is all output tokens over the time from the first
-submit to the last token. Each is the median of five runs.
+Figures, each the median of five runs: `prefill_tok_s` is prompt tokens over the time to the first token with
+one sequence, `decode_tok_s` (out - 1) / (last - first) with one sequence, `out_tok_s` all output tokens over
+the time from the first submit to the last token.
 """
 
 from __future__ import annotations
