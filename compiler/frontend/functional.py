@@ -7,16 +7,32 @@ is 0 or -inf added: the forms that the compiler's algebra can move through reduc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 from compiler.errors import DTypeError, ShapeError
 from compiler.frontend.promotion import Rank, result_dtype
 from compiler.frontend.shapes import normal_axis
 from compiler.frontend.tensor import Operand, Scalar, Tensor, full, promoted, select, widened
 from compiler.ir import DType, GraphBuilder, Op, Size, bounds, is_float
+from compiler.ir.dtype import HALVES
 
 LOG2_E = math.log2(math.e)
 LN_2 = math.log(2.0)
+
+_P = ParamSpec("_P")
+
+
+def _in_f32(function: Callable[Concatenate[Tensor, _P], Tensor]) -> Callable[Concatenate[Tensor, _P], Tensor]:
+    """Compute a half float in f32 throughout and round once, as PyTorch does; its steps would round each."""
+
+    @wraps(function)
+    def widened_function(x: Tensor, /, *args: _P.args, **kwargs: _P.kwargs) -> Tensor:
+        result = function(widened(x), *args, **kwargs)
+        return result.cast(x.dtype) if x.dtype in HALVES else result
+
+    return widened_function
 
 
 def arange(builder: GraphBuilder, extent: Size) -> Tensor:
@@ -36,31 +52,38 @@ def additive_mask(condition: Tensor) -> Tensor:
     return condition.cast(DType.F32).log2()
 
 
+@_in_f32
 def exp(x: Tensor) -> Tensor:
     return (x * LOG2_E).exp2()
 
 
+@_in_f32
 def log(x: Tensor) -> Tensor:
     return x.log2() * LN_2
 
 
+@_in_f32
 def cos(x: Tensor) -> Tensor:
     """Cosine as a shifted sine; for |x| beyond a few hundred use a table instead."""
     return (x + math.pi / 2).sin()
 
 
+@_in_f32
 def rsqrt(x: Tensor) -> Tensor:
     return x.sqrt().recip()
 
 
+@_in_f32
 def sigmoid(x: Tensor) -> Tensor:
     return ((x * -LOG2_E).exp2() + 1).recip()
 
 
+@_in_f32
 def silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
 
 
+@_in_f32
 def tanh(x: Tensor) -> Tensor:
     """2 sigmoid(2x) - 1: absolute, not relative, accuracy near 0."""
     return sigmoid(x * 2) * 2 - 1
@@ -94,6 +117,7 @@ def clamp(x: Tensor, low: Scalar | None = None, high: Scalar | None = None) -> T
     return raised if high is None else minimum(raised, high)
 
 
+@_in_f32
 def mean(x: Tensor, axis: int, keepdim: bool = False) -> Tensor:
     """Sum times the reciprocal of the count, over one axis of a float tensor."""
     if not is_float(x.dtype):
@@ -106,18 +130,21 @@ def mean(x: Tensor, axis: int, keepdim: bool = False) -> Tensor:
     return total * count.recip()
 
 
+@_in_f32
 def variance(x: Tensor, axis: int, keepdim: bool = False) -> Tensor:
     """Mean squared distance from the mean (no Bessel correction), in two passes."""
     centred = x - mean(x, axis, keepdim=True)
     return mean(centred * centred, axis, keepdim)
 
 
+@_in_f32
 def softmax(x: Tensor, axis: int) -> Tensor:
     """exp(x - max) / sum, over `axis`. NaN where every element is -inf."""
     e = exp(x - x.max(axis, keepdim=True))
     return e * e.sum(axis, keepdim=True).recip()
 
 
+@_in_f32
 def log_sum_exp(x: Tensor, axis: int, keepdim: bool = False) -> Tensor:
     top = x.max(axis, keepdim=True)
     total = log(exp(x - top).sum(axis, keepdim=True)) + top

@@ -60,5 +60,4 @@ def round_to_bf16(values: Array) -> npt.NDArray[np.uint16]:
 def bf16_to_f32(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     """Widen bfloat16 bits to float32, exactly."""
     wide = np.asarray(bits, dtype=np.uint16, order="C").astype(np.uint32) << np.uint32(16)
-    result: npt.NDArray[np.float32] = wide.view(np.float32)
-    return result
+    return np.asarray(wide).view(np.float32)

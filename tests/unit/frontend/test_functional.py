@@ -51,6 +51,30 @@ def test_elementwise_compositions_agree_on_positive_numbers(ours_of, theirs_of):
     torch.testing.assert_close(ours(ours_of, x), theirs_of(x), rtol=2e-6, atol=1e-6)
 
 
+def test_exp_keeps_five_digits_from_underflow_to_overflow():
+    x = torch.linspace(-87, 88, 4001)
+    torch.testing.assert_close(ours(f.exp, x).double(), x.double().exp(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("ours_of", "theirs_of"),
+    [
+        (f.exp, torch.exp),
+        (f.log, torch.log),
+        (f.rsqrt, torch.rsqrt),
+        (f.silu, F.silu),
+        (f.sigmoid, torch.sigmoid),
+        (lambda x: f.softmax(x, 0), lambda x: x.softmax(0)),
+        (lambda x: f.mean(x, 0), lambda x: x.mean(0)),
+    ],
+)
+def test_half_floats_round_once_at_the_end(ours_of, theirs_of, dtype):
+    x = (random(300).abs() * 3 + 1e-2).to(dtype)
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(ours(ours_of, x), theirs_of(x), rtol=eps, atol=torch.finfo(dtype).tiny)
+
+
 def test_silu_agrees_where_it_decays():
     x = torch.tensor([-100.0, -20.0, -1.0, 0.0, 1.0, 100.0])
     torch.testing.assert_close(ours(f.silu, x), F.silu(x), rtol=1e-5, atol=1e-30)
