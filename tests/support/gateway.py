@@ -1,0 +1,106 @@
+"""A gateway in this process: the real app on SQLite and a disk store, with leases kept in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.main import build_services
+from api.services import Services
+from api.settings import GatewaySettings
+from storage import keys
+from storage.db import Database, migrate
+from storage.lease_keys import ReplicaLease
+from storage.records import Scope, Tenant
+
+URL = "http://gateway.test"
+
+
+@dataclass
+class MemoryLeases:
+    """`api.dispatch.leases.Leases` without Redis. `on_wake` may put leases, as a scheduler would."""
+
+    leases: dict[str, ReplicaLease] = field(default_factory=dict)
+    woken: list[str] = field(default_factory=list)
+    held: dict[str, int] = field(default_factory=dict)
+    most_held: int = 0
+    on_wake: Callable[[str], None] = field(default=lambda deployment_id: None)
+    listeners: list[Callable[[str], None]] = field(default_factory=list)
+    is_answering: bool = True
+
+    async def start(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+    async def live(self, deployment_id: str) -> tuple[ReplicaLease, ...]:
+        return tuple(lease for lease in self.leases.values() if lease.deployment_id == deployment_id)
+
+    async def wake(self, deployment_id: str) -> None:
+        self.woken.append(deployment_id)
+        self.on_wake(deployment_id)
+
+    async def report_held(self, deployment_id: str, count: int) -> None:
+        self.held[deployment_id] = count
+        self.most_held = max(self.most_held, count)
+
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        self.listeners.append(on_change)
+
+    async def is_up(self) -> bool:
+        return self.is_answering
+
+    def put(self, lease: ReplicaLease) -> None:
+        self.leases[lease.replica_id] = lease
+        self._tell(lease.deployment_id)
+
+    def drop(self, replica_id: str) -> None:
+        self._tell(self.leases.pop(replica_id).deployment_id)
+
+    def _tell(self, deployment_id: str) -> None:
+        for listener in self.listeners:
+            listener(deployment_id)
+
+
+@dataclass
+class Gateway:
+    """The app, its parts, and keys of one tenant for each scope."""
+
+    app: FastAPI
+    services: Services
+    leases: MemoryLeases
+    database: Database
+    tenant: Tenant
+    secrets: dict[Scope, str]
+    enqueued: list[str]
+
+    def client(self, secret: str | None = None) -> httpx.AsyncClient:
+        """An HTTP client of the app; by default with the admin key."""
+        key = self.secrets[Scope.ADMIN] if secret is None else secret
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app),
+            base_url=URL,
+            headers={"authorization": f"Bearer {key}"} if key else {},
+        )
+
+
+def make_gateway(folder: Path, **settings: object) -> Gateway:
+    """Build it on a fresh database in `folder`. Enter `gateway.app.router.lifespan_context(app)` to run it."""
+    url = f"sqlite:///{folder / 'candela.db'}"
+    migrate(url)
+    database = Database(url)
+    with database.write() as conn:
+        tenant = keys.create_tenant(conn, "acme", time.time())
+        secrets = {s: keys.create_key(conn, tenant.id, s.value, [s], time.time())[1] for s in Scope}
+    enqueued: list[str] = []
+    leases = MemoryLeases()
+    given = {"data_dir": folder, "database_url": url, "secret_key": "s" * 32, "prompt_workers": 1} | settings
+    services = build_services(GatewaySettings(**given), leases, enqueued.append)
+    return Gateway(create_app(services), services, leases, database, tenant, secrets, enqueued)
