@@ -1,0 +1,165 @@
+"""The float64 interpreter of index terms: the gate's oracle. Products under a sum are contracted, never built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.ir.dim import Size, bind
+from compiler.ir.dtype import DType, bf16_to_f32, round_to_bf16
+from compiler.lower.terms import REDUCTIONS, Kind, Term, axis_of, buffer_of, products, topological
+
+Array = npt.NDArray[Any]
+
+
+def interpret(
+    root: Term, axes: Sequence[str], extents: Mapping[str, Size], buffers: Mapping[str, Array], dims: Mapping[str, int]
+) -> Array:
+    """The tensor of `root` over `axes`, computed in float64.
+
+    `buffers` hold storage arrays (uint16 bits for bf16). An index outside its buffer is clamped, as compiled
+    programs may do. A bf16 or f16 cast rounds as the program's does.
+    """
+    order = list(dict.fromkeys([*axes, *(a for x in topological([root]) for a in sorted(x.free))]))
+    bound = [axis_of(x) for x in topological([root]) if x.kind in REDUCTIONS]
+    order.extend(a for a in dict.fromkeys(bound) if a not in order)
+    sizes = {a: bind(extents[a], dims) for a in order}
+    with np.errstate(all="ignore"):
+        value = _Interpreter(order, sizes, buffers, dims).value(root)
+    shape = [sizes[a] if a in axes else 1 for a in order]
+    full = np.broadcast_to(value, shape)
+    moved = np.transpose(full, [order.index(a) for a in axes] + [i for i, a in enumerate(order) if a not in axes])
+    return moved.reshape([sizes[a] for a in axes])
+
+
+@dataclass(slots=True)
+class _Interpreter:
+    """Every value has one dimension per axis of `order`, of size 1 where it does not vary."""
+
+    order: list[str]
+    sizes: Mapping[str, int]
+    buffers: Mapping[str, Array]
+    dims: Mapping[str, int]
+    _memo: dict[Term, Array] = field(default_factory=dict)
+
+    def value(self, root: Term) -> Array:
+        for term in topological([root]):
+            if term not in self._memo and not self._is_only_a_factor(term):
+                self._memo[term] = self._compute(term)
+        return self._memo[root] if root in self._memo else self._compute(root)
+
+    def _is_only_a_factor(self, term: Term) -> bool:
+        return term.kind is Kind.MUL and term.dtype is not DType.I32
+
+    def _get(self, term: Term) -> Array:
+        if term not in self._memo:
+            self._memo[term] = self._compute(term)
+        return self._memo[term]
+
+    def _compute(self, term: Term) -> Array:
+        if term.kind in REDUCTIONS:
+            return self._reduce(term)
+        if term.kind is Kind.NUM:
+            value = bind(cast(Size, term.attr), self.dims) if term.dtype is DType.I32 else term.attr
+            return np.full((1,) * len(self.order), value, dtype=_storage(term.dtype))
+        if term.kind is Kind.IDX:
+            shape = [1] * len(self.order)
+            shape[self.order.index(axis_of(term))] = self.sizes[axis_of(term)]
+            return np.arange(self.sizes[axis_of(term)], dtype=np.int64).reshape(shape)
+        args = [self._get(a) for a in term.args]
+        if term.kind is Kind.LOAD:
+            return self._load(term, args)
+        return _pointwise(term, args)
+
+    def _load(self, term: Term, indices: list[Array]) -> Array:
+        data = self.buffers[buffer_of(term)]
+        if not indices:
+            picked = data.reshape((1,) * len(self.order))
+        else:
+            clamped = tuple(
+                np.clip(i, 0, max(n - 1, 0)) for i, n in zip(indices, data.shape, strict=True)
+            )
+            picked = data[clamped]
+        if term.dtype is DType.BF16:
+            return bf16_to_f32(picked).astype(np.float64)
+        return picked.astype(_storage(term.dtype))
+
+    def _reduce(self, term: Term) -> Array:
+        axis, body = axis_of(term), term.args[0]
+        at, n = self.order.index(axis), self.sizes[axis]
+        if term.kind is Kind.MAX:
+            full = self._spread(self._get(body), at, n)
+            start = -np.inf if n == 0 else None
+            return cast(Array, full.max(axis=at, keepdims=True, initial=start) if n == 0 else full.max(axis=at, keepdims=True))
+        return self._contract([self._get(f) for f in products(body)], at, n)
+
+    def _spread(self, value: Array, at: int, n: int) -> Array:
+        shape = list(value.shape)
+        shape[at] = n
+        return np.broadcast_to(value, shape)
+
+    def _contract(self, factors: list[Array], at: int, n: int) -> Array:
+        operands: list[Any] = []
+        live: set[int] = set()
+        for f in factors:
+            dims = [i for i in range(len(self.order)) if f.shape[i] > 1]
+            operands += [f.reshape([f.shape[i] for i in dims]), dims]
+            live |= set(dims)
+        if at not in live:
+            operands += [np.ones(n), [at]]
+        kept = sorted(live - {at})
+        out = np.einsum(*operands, kept, optimize=True)
+        sizes = iter(out.shape)
+        return cast(Array, out.reshape([next(sizes) if i in kept else 1 for i in range(len(self.order))]))
+
+
+def _storage(dtype: DType) -> type:
+    if dtype is DType.I32:
+        return np.int64
+    return np.bool_ if dtype is DType.BOOL else np.float64
+
+
+def _pointwise(term: Term, a: list[Array]) -> Array:
+    match term.kind:
+        case Kind.EXP2:
+            return cast(Array, np.exp2(a[0]))
+        case Kind.LOG2:
+            return cast(Array, np.log2(a[0]))
+        case Kind.SIN:
+            return cast(Array, np.sin(a[0]))
+        case Kind.SQRT:
+            return cast(Array, np.sqrt(a[0]))
+        case Kind.RECIP:
+            return cast(Array, 1.0 / a[0])
+        case Kind.ADD:
+            return cast(Array, a[0] + a[1])
+        case Kind.MUL:
+            return cast(Array, a[0] * a[1])
+        case Kind.DIV:
+            return cast(Array, a[0] / a[1])
+        case Kind.MOD:
+            return cast(Array, np.fmod(a[0], a[1]))
+        case Kind.LT:
+            return cast(Array, a[0] < a[1])
+        case Kind.FLOOR_DIV:
+            return cast(Array, np.floor_divide(a[0], a[1]))
+        case Kind.FLOOR_MOD:
+            return cast(Array, np.mod(a[0], a[1]))
+        case Kind.SELECT:
+            return np.where(a[0], a[1], a[2])
+        case Kind.CAST:
+            return _cast(a[0], term.dtype)
+        case kind:
+            raise AssertionError(f"{kind} has no value")
+
+
+def _cast(x: Array, dtype: DType) -> Array:
+    if dtype is DType.BF16:
+        return bf16_to_f32(round_to_bf16(x.astype(np.float32))).astype(np.float64)
+    if dtype is DType.F16:
+        return x.astype(np.float16).astype(np.float64)
+    return x.astype(_storage(dtype))

@@ -1,0 +1,63 @@
+"""Which contraction operands are read where they lie, and which need a tile of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from compiler.ir.dtype import DType
+from compiler.lower.canonical import Buffer, Role
+from compiler.lower.contraction import strides_in_tile
+from compiler.lower.terms import Kind, Term, axis_of, buffer_of
+from compiler.lower.tiles import Direct, Packed
+
+PANEL = 64
+"""Columns of a packed weight panel; see `codegen.layout`."""
+
+
+@dataclass(slots=True)
+class OperandReader:
+    """Finds direct and packed reads; `packed` collects the buffers that are read packed."""
+
+    buffers: Mapping[str, Buffer]
+    blocks: Mapping[str, int]
+    may_pack: bool
+    packed: set[str] = field(default_factory=set)
+
+    def rows(self, term: Term, m: str | None, k: str) -> Direct | None:
+        """Operand A [m, k]: f32 in memory, k contiguous."""
+        if term.kind is not Kind.LOAD or term.dtype is not DType.F32:
+            return None
+        found = self._direct(term, m, k)
+        return found if found is not None and found.col_stride == 1 else None
+
+    def columns(self, term: Term, k: str, n: str) -> Direct | Packed | None:
+        """Operand B [k, n]: f32 or bf16 in memory, with n or k contiguous; a weight may be packed."""
+        load = term.args[0] if term.kind is Kind.CAST else term
+        if load.kind is not Kind.LOAD or load.dtype not in (DType.F32, DType.BF16) or term.dtype is not DType.F32:
+            return None
+        if self._is_packable(load, k, n):
+            self.packed.add(buffer_of(load))
+            return Packed(load, n, k)
+        found = self._direct(load, k, n)
+        return found if found is not None and 1 in (found.row_stride, found.col_stride) else None
+
+    def _is_packable(self, load: Term, k: str, n: str) -> bool:
+        buffer = self.buffers[buffer_of(load)]
+        if not self.may_pack or buffer.role is not Role.WEIGHT or len(load.args) != 2:
+            return False
+        is_plain = all(a.kind is Kind.IDX for a in load.args) and [axis_of(a) for a in load.args] == [n, k]
+        return is_plain and self.blocks[n] % PANEL == 0 and self.blocks[k] >= int_size(buffer.shape[1])
+
+    def _direct(self, load: Term, row: str | None, col: str) -> Direct | None:
+        shape = self.buffers[buffer_of(load)].shape
+        axes = [a for a in (row, col) if a is not None]
+        strides = strides_in_tile(load, shape, axes, self.blocks)
+        if strides is None:
+            return None
+        return Direct(load, row, col, strides[row] if row is not None else 0, strides[col])
+
+
+def int_size(size: object) -> int:
+    """A static size, or one that no block reaches."""
+    return size if isinstance(size, int) else 1 << 62

@@ -1,0 +1,1 @@
+"""The search: which cuts, forms and schedules; measured behind a gate that every candidate passes first."""
