@@ -54,7 +54,7 @@ def main() -> None:
 
 @dataclass(slots=True)
 class Scheduler:
-    """The wired parts. Build, run and close it on one thread: a replica is bound to the one that started it."""
+    """The wired parts. Build, run and close on one thread: a replica is bound to the one that started it."""
 
     loop: ControlLoop
     wakes: WakeListener

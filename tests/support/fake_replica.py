@@ -1,6 +1,6 @@
 """A replica without a model: speaks `common.wire` over a Unix socket, as `batching.replica.main` does.
 
-`fake.json` in the artifact directory sets its behaviour (`Behaviour`). It answers every prompt with `t0 t1 ...`.
+`fake.json` in the artifact directory sets its `Behaviour`. It answers every prompt with `t0 t1 ...`.
 Run it as a program; `python -S` keeps its start short.
 """
 

@@ -1,17 +1,48 @@
-"""Directories short enough for Unix sockets."""
+"""A Valkey server, a migrated SQLite database, blobs, and directories short enough for Unix sockets."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redis import Redis
+
+from storage import leases
+from storage.blobs import DiskBlobs
+from storage.db import Database, migrate
+from tests.support.servers import running_valkey, short_directory
 
 
 @pytest.fixture
 def short_dir() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="cd-", dir="/tmp"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    with short_directory() as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    with running_valkey() as url:
+        yield url
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    client = leases.connect(redis_url)
+    client.flushdb()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def database(short_dir: Path) -> Iterator[Database]:
+    url = f"sqlite:///{short_dir / 'candela.db'}"
+    migrate(url)
+    database = Database(url)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def blobs(short_dir: Path) -> DiskBlobs:
+    return DiskBlobs(short_dir / "blobs")
