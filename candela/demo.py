@@ -3,7 +3,7 @@
     python -m candela.demo [--check] [--port P] [--data-dir D] [--cache C]
 
 Starts the platform embedded, uploads SmolLM2-135M-Instruct over REST, watches its compilation, deploys it,
-asks it one question through the official `openai` client, and shows what that cost. Then it runs until Ctrl-C;
+asks it one question through the official `openai` client, and shows what that cost. It runs until Ctrl-C;
 with `--check` it stops everything and exits 0 or 1 by whether the answer holds the right word.
 """
 

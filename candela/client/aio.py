@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from datetime import date
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -68,7 +69,7 @@ class AsyncClient:
             try:
                 return await self._send_once(call, timeout)
             except ClientError as error:
-                delay_s = self._retry.delay_s(call.method, attempt, error)
+                delay_s = self._retry.delay_s(call.may_repeat, attempt, error)
                 if delay_s is None:
                     raise
             await asyncio.sleep(delay_s)
@@ -250,8 +251,11 @@ class AsyncKeys(_Resource):
 
 
 class AsyncUsageReports(_Resource):
-    async def get(self) -> results.Usage:
-        return await self._client.send(calls.get_usage())
+    async def get(
+        self, start: date | None = None, end: date | None = None, *, verify: bool = False
+    ) -> results.Usage:
+        """Usage within [start, end), days in UTC; see `UsageReports.get`."""
+        return await self._client.send(calls.get_usage(start, end, verify))
 
 
 class AsyncChat(_Resource):

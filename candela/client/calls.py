@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -18,11 +19,15 @@ from .sse import ServerEvent
 T = TypeVar("T")
 API = "/api/v1"
 _JSON = {"content-type": "application/json"}
+_REPEATABLE = frozenset({"GET", "DELETE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request. `path` may be an absolute address; `is_signed` keeps the key away from it."""
+    """One request. `path` may be an absolute address; `is_signed` keeps the key away from it.
+
+    `may_repeat`: doing it twice is the same as doing it once.
+    """
 
     method: str
     path: str
@@ -31,6 +36,7 @@ class Call(Generic[T]):
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     is_signed: bool = False
+    may_repeat: bool = False
 
 
 def list_models() -> Call[tuple[results.Model, ...]]:
@@ -67,7 +73,9 @@ def get_upload(upload_id: str) -> Call[results.Upload]:
 
 
 def complete_upload(upload_id: str) -> Call[results.Upload]:
-    return _call("POST", f"/uploads/{_segment(upload_id)}/complete", _one(results.upload_from))
+    return _call(
+        "POST", f"/uploads/{_segment(upload_id)}/complete", _one(results.upload_from), may_repeat=True
+    )
 
 
 def abort_upload(upload_id: str) -> Call[None]:
@@ -76,7 +84,7 @@ def abort_upload(upload_id: str) -> Call[None]:
 
 def put_part(url: str, content: bytes, sha256: str) -> Call[None]:
     headers = {"content-type": "application/octet-stream", "x-candela-sha256": sha256}
-    return Call("PUT", url, _nothing, headers=headers, content=content, is_signed=True)
+    return Call("PUT", url, _nothing, headers=headers, content=content, is_signed=True, may_repeat=True)
 
 
 def list_jobs(model: str | None = None, state: str | None = None) -> Call[tuple[results.Job, ...]]:
@@ -89,7 +97,7 @@ def get_job(job_id: str) -> Call[results.Job]:
 
 
 def cancel_job(job_id: str) -> Call[results.Job]:
-    return _call("POST", f"/jobs/{_segment(job_id)}/cancel", _one(results.job_from))
+    return _call("POST", f"/jobs/{_segment(job_id)}/cancel", _one(results.job_from), may_repeat=True)
 
 
 def job_events(job_id: str, after: int) -> Call[bytes]:
@@ -132,8 +140,10 @@ def revoke_key(key_id: str) -> Call[None]:
     return _call("DELETE", f"/keys/{_segment(key_id)}", _nothing)
 
 
-def get_usage() -> Call[results.Usage]:
-    return _call("GET", "/usage", _one(results.usage_from))
+def get_usage(start: date | None, end: date | None, verify: bool) -> Call[results.Usage]:
+    chosen = {"start": start, "end": end, "verify": "true" if verify else None}
+    query = {key: str(value) for key, value in chosen.items() if value is not None}
+    return _call("GET", "/usage", _one(results.usage_from), query=query)
 
 
 def chat(
@@ -174,10 +184,17 @@ def _call(
     body: Mapping[str, Any] | None = None,
     *,
     query: Mapping[str, str] | None = None,
+    may_repeat: bool = False,
 ) -> Call[T]:
-    content = None if body is None else json.dumps(body).encode()
-    headers = {} if body is None else _JSON
-    return Call(method, API + path, read, query=query or {}, headers=headers, content=content)
+    return Call(
+        method,
+        API + path,
+        read,
+        query=query or {},
+        headers={} if body is None else _JSON,
+        content=None if body is None else json.dumps(body).encode(),
+        may_repeat=may_repeat or method in _REPEATABLE,
+    )
 
 
 def _openai_chat(body: Mapping[str, Any], read: Callable[[bytes], T]) -> Call[T]:

@@ -1,6 +1,6 @@
 """When to try again, and after how long. Pure: the caller sleeps.
 
-A GET, PUT or DELETE may be repeated; a POST whose outcome is unknown may not, since it could happen twice.
+What is not safe to repeat is never tried again: a POST whose outcome is unknown could happen twice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from .errors import ApiError, ClientError, ConnectionFailed
 
 _RETRYABLE_STATUS = frozenset({429, 502, 503, 504})
-_SAFE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +20,9 @@ class RetryPolicy:
     first_s: float = 0.2
     longest_s: float = 5.0
 
-    def delay_s(self, method: str, attempt: int, error: ClientError) -> float | None:
+    def delay_s(self, may_repeat: bool, attempt: int, error: ClientError) -> float | None:
         """Seconds to wait after try number `attempt` (from 1) failed with `error`; None: give up."""
-        if attempt >= self.attempts or method not in _SAFE_METHODS or not _is_passing(error):
+        if attempt >= self.attempts or not may_repeat or not _is_passing(error):
             return None
         asked = error.retry_after_s if isinstance(error, ApiError) else None
         if asked is not None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import date
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -90,7 +91,7 @@ class Client:
             try:
                 return self._send_once(call, timeout)
             except ClientError as error:
-                delay_s = self._retry.delay_s(call.method, attempt, error)
+                delay_s = self._retry.delay_s(call.may_repeat, attempt, error)
                 if delay_s is None:
                     raise
             time.sleep(delay_s)
@@ -268,8 +269,11 @@ class Keys(_Resource):
 
 
 class UsageReports(_Resource):
-    def get(self) -> results.Usage:
-        return self._client.send(calls.get_usage())
+    def get(
+        self, start: date | None = None, end: date | None = None, *, verify: bool = False
+    ) -> results.Usage:
+        """Usage within [start, end), UTC days; by default the last 30 days. `verify` recomputes the chain."""
+        return self._client.send(calls.get_usage(start, end, verify))
 
 
 class Chat(_Resource):

@@ -80,8 +80,9 @@ class Child:
         self._process.wait()
 
     def last_words(self) -> str:
-        text = self._log_path.read_bytes()[-16384:].decode(errors="replace")
-        return f"{self._log_path} ends with:\n" + "\n".join(text.splitlines()[-15:])
+        lines = self._log_path.read_bytes()[-16384:].decode(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "nothing")
+        return f"{self._log_path} ends with: {last.strip()}"
 
 
 def die_with_parent() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 from urllib.parse import urlsplit
 
-HEALTH_PATH = "/healthz"
+HEALTH_PATH = "/health/ready"
 
 
 def is_healthy(url: str, timeout_s: float = 1.0) -> bool:
