@@ -1,1 +1,1 @@
-"""State: SQL tables and queries, blobs, leases and signals in Redis, the Celery app, the ledger and prices."""
+"""State: SQL tables and queries, blobs, leases and signals in Redis, the Celery app, ledger and prices."""

@@ -36,6 +36,8 @@ __all__ = [
     "set_revision_ready",
 ]
 
+_TRIES = 3
+
 
 def list_models(conn: Connection, tenant_id: str) -> tuple[Model, ...]:
     """By name."""
@@ -64,7 +66,7 @@ def get_model(conn: Connection, tenant_id: str, name: str) -> Model:
 
 
 def ensure_model(conn: Connection, tenant_id: str, name: str, now: float) -> Model:
-    """The tenant's model of that name, made when it does not exist."""
+    """The tenant's model of that name, made when it does not exist, and locked until the transaction ends."""
     row = {
         "id": new_id(Kind.MODEL),
         "tenant_id": tenant_id,
@@ -72,8 +74,14 @@ def ensure_model(conn: Connection, tenant_id: str, name: str, now: float) -> Mod
         "created_at": now,
         "deleted_at": None,
     }
-    insert_if_absent(conn, models, row, [models.c.tenant_id, models.c.name], models.c.deleted_at.is_(None))
-    return get_model(conn, tenant_id, name)
+    is_live = sa.and_(models.c.tenant_id == tenant_id, models.c.name == name, models.c.deleted_at.is_(None))
+    for _ in range(_TRIES):
+        insert_if_absent(conn, models, row, [models.c.tenant_id, models.c.name], models.c.deleted_at.is_(None))
+        # Locked, so that it can't be deleted before the caller has put a revision under it.
+        found = conn.execute(sa.select(models).where(is_live).with_for_update()).mappings().first()
+        if found is not None:
+            return _model(found)
+    raise ModelNotFound(name)
 
 
 def delete_model(conn: Connection, tenant_id: str, name: str, now: float) -> tuple[str, ...]:

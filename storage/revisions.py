@@ -12,7 +12,7 @@ from common.ids import Kind, new_id
 from storage.errors import IllegalTransition, RevisionNotFound
 from storage.records import Build, Failure, Revision, RevisionFile, RevisionState, UploadState
 from storage.states import revisions_before, uploads_before
-from storage.tables import models, revision_files, revisions, uploads
+from storage.tables import jobs, models, revision_files, revisions, uploads
 
 
 def create_revision(
@@ -106,6 +106,7 @@ def set_revision_ready(conn: Connection, revision_id: str, build: Build, now: fl
     Call it in the same transaction as `jobs.succeed`, whose fencing token then guards both.
     Raises: RevisionNotFound, IllegalTransition: it failed, or is ready with another build.
     """
+    _lock_jobs(conn, revision_id)
     done = conn.execute(
         sa.update(revisions)
         .where(revisions.c.id == revision_id, revisions.c.state.in_(revisions_before(RevisionState.READY)))
@@ -132,6 +133,7 @@ def set_revision_ready(conn: Connection, revision_id: str, build: Build, now: fl
 
 def set_revision_failed(conn: Connection, revision_id: str, failure: Failure, now: float) -> Revision:
     """Mark it failed, and its upload too unless that was verified before. A no-op when it ended already."""
+    _lock_jobs(conn, revision_id)
     conn.execute(
         sa.update(revisions)
         .where(revisions.c.id == revision_id, revisions.c.state.in_(revisions_before(RevisionState.FAILED)))
@@ -148,6 +150,11 @@ def set_revision_failed(conn: Connection, revision_id: str, failure: Failure, no
         )
     )
     return load_revision(conn, revision_id)
+
+
+def _lock_jobs(conn: Connection, revision_id: str) -> None:
+    """Take locks in one order everywhere, job before revision before upload: else two writers may deadlock."""
+    conn.execute(sa.select(jobs.c.id).where(jobs.c.revision_id == revision_id).with_for_update())
 
 
 def _select(

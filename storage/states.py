@@ -16,7 +16,7 @@ _UPLOAD: Mapping[UploadState, frozenset[UploadState]] = {
         {UploadState.UPLOADING, UploadState.VERIFYING, UploadState.FAILED, UploadState.ABORTED}
     ),
     UploadState.UPLOADING: frozenset({UploadState.VERIFYING, UploadState.FAILED, UploadState.ABORTED}),
-    UploadState.VERIFYING: frozenset({UploadState.READY, UploadState.FAILED, UploadState.ABORTED}),
+    UploadState.VERIFYING: frozenset({UploadState.READY, UploadState.FAILED}),
     UploadState.READY: frozenset(),
     UploadState.FAILED: frozenset(),
     UploadState.ABORTED: frozenset(),

@@ -23,6 +23,9 @@ def insert_if_absent(
     """
     insert = sqlite.insert if conn.dialect.name == "sqlite" else postgresql.insert
     statement = (
-        insert(table).values(**row).on_conflict_do_nothing(index_elements=list(unique), index_where=where)
+        insert(table)
+        .values(**row)
+        .on_conflict_do_nothing(index_elements=list(unique), index_where=where)
+        .returning(sa.literal(1))  # an INSERT's rowcount is not reported by every driver
     )
-    return conn.execute(statement).rowcount == 1
+    return conn.execute(statement).first() is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,10 +9,10 @@ import structlog
 from sqlalchemy import Connection
 
 from common.errors import InvalidInput
-from storage.billing.rating import event_time_problem, rate_event
+from storage.billing.rating import event_time_problem
 from storage.db import is_writing
 from storage.errors import EventTimeRejected, LedgerConflict
-from storage.ledger.chain import GENESIS, id_of, row_hash, same_fact, to_ms
+from storage.ledger.chain import GENESIS, id_of, next_row, same_fact, to_ms
 from storage.records import LedgerRow, Meter, UsageEvent
 from storage.tables import api_keys, ledger, ledger_heads
 from storage.write import insert_if_absent
@@ -34,15 +33,11 @@ def append(conn: Connection, event: UsageEvent, *, now: float | None = None) -> 
         raise InvalidInput(f"a usage event's quantity is positive, not {event.quantity}", param="quantity")
     if now is not None and (problem := event_time_problem(event.occurred_at, now)):
         raise EventTimeRejected(problem)
-    amount = rate_event(event)
     head = _lock_head(conn, event.tenant_id)
-    identifier = id_of(event)
-    if (known := _find(conn, identifier)) is not None:
+    if (known := _find(conn, id_of(event))) is not None:
         return _refuse_or_replay(event, known)
-    event = replace(event, occurred_at=to_ms(event.occurred_at) / 1000)
-    recorded_at = event.occurred_at if now is None else to_ms(now) / 1000
-    row = LedgerRow(head.sequence + 1, identifier, event, amount, recorded_at, head.hash, "")
-    _insert(conn, replace(row, hash=row_hash(row)), head.total_nano_usd + amount)
+    row = next_row(head.sequence, head.hash, event, event.occurred_at if now is None else now)
+    _insert(conn, row, head.total_nano_usd + row.amount_nano_usd)
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from storage.billing.rating import rate_event
 from storage.errors import UnknownPriceVersion
@@ -51,6 +51,23 @@ def same_fact(a: UsageEvent, b: UsageEvent) -> bool:
         b.deployment_id,
         b.api_key_id,
     )
+
+
+def next_row(sequence: int, prev_hash: str, event: UsageEvent, recorded_at: float) -> LedgerRow:
+    """The row that follows row `sequence`: numbered, priced, hashed. Times are kept to the millisecond.
+
+    Raises: UnknownPriceVersion.
+    """
+    row = LedgerRow(
+        sequence=sequence + 1,
+        event_id=id_of(event),
+        event=replace(event, occurred_at=to_ms(event.occurred_at) / 1000),
+        amount_nano_usd=rate_event(event),
+        recorded_at=to_ms(recorded_at) / 1000,
+        prev_hash=prev_hash,
+        hash="",
+    )
+    return replace(row, hash=row_hash(row))
 
 
 def to_ms(at: float) -> int:
