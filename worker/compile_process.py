@@ -35,6 +35,7 @@ from worker.protocol import (
 
 log = structlog.get_logger()
 
+_PYTHON = (sys.executable, *(("-P",) if sys.flags.safe_path else ()))
 _TICK_S = 0.25
 _TAIL_BYTES = 4096
 _TAIL_SHOWN = 300
@@ -73,7 +74,7 @@ class ProcessCompilerConfig:
     environment: Mapping[str, str]
     niceness: int = 10
     stop_grace_s: float = 5.0
-    program: tuple[str, ...] = (sys.executable, "-m", "worker.compile_child")
+    program: tuple[str, ...] = (*_PYTHON, "-m", "worker.compile_child")
 
 
 class ProcessCompiler:

@@ -34,6 +34,7 @@ from scheduler.launchers.port import BecameReady, Endpoint, Exited, LaunchFailed
 
 log = structlog.get_logger()
 
+_PYTHON = (sys.executable, *(("-P",) if sys.flags.safe_path else ()))
 _LONGEST_SOCKET_PATH = 100
 _OOM_SCORE = 500
 _WATCH_S = 2.0
@@ -49,7 +50,7 @@ class ProcessLauncherConfig:
     run_dir: Path
     logs_dir: Path
     environment: Mapping[str, str]
-    program: tuple[str, ...] = (sys.executable, "-m", "batching.replica.main")
+    program: tuple[str, ...] = (*_PYTHON, "-m", "batching.replica.main")
 
 
 class ProcessLauncher:

@@ -1,7 +1,7 @@
 """A replica without a model: speaks `common.wire` over a Unix socket, as `batching.replica.main` does.
 
 `fake.json` in the artifact directory sets its `Behaviour`. It answers every prompt with `t0 t1 ...`.
-Run it as a program; `python -S` keeps its start short.
+Run it as a program with `python -P -S`: its neighbours must shadow no modules, and it starts fast.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from scheduler.launchers import (
 )
 
 FAKE = Path(__file__).parents[2] / "support" / "fake_replica.py"
-PROGRAM = (sys.executable, "-S", str(FAKE))
+PROGRAM = (sys.executable, "-P", "-S", str(FAKE))
 Events = queue.Queue[LauncherEvent]
 
 
@@ -194,7 +194,7 @@ import json, sys, time
 from pathlib import Path
 from scheduler.launchers import ProcessLauncher, ProcessLauncherConfig, ReplicaSpec
 home, fake = Path(sys.argv[1]), sys.argv[2]
-config = ProcessLauncherConfig(home / "run", home / "logs", {}, (sys.executable, "-S", fake))
+config = ProcessLauncherConfig(home / "run", home / "logs", {}, (sys.executable, "-P", "-S", fake))
 launcher = ProcessLauncher(config, lambda event: print(type(event).__name__, flush=True), time.time)
 launcher.launch(ReplicaSpec("rep_0000000001", "dep_1", home, home, 64, 8, 512, 512 << 20))
 time.sleep(60)
