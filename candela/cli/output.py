@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 DataDirOption = Annotated[
@@ -34,10 +33,15 @@ def print_json(value: object) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    table = Table(*headings, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        table.add_row(*row)
-    Console(highlight=False, markup=False).print(table)
+    """Aligned columns on stdout; never cut, so that ids can be copied and piped."""
+    for line in format_table([tuple(headings), *(tuple(row) for row in rows)]):
+        print(line)
+
+
+def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """One line a row; the last column is not padded."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def show_time(unix_s: float | None) -> str:

@@ -11,6 +11,7 @@ from candela.cli.durations import parse_duration, show_duration
 from candela.cli.failures import known_failure
 from candela.cli.lazy import COMMANDS, load_command
 from candela.cli.money import show_usd
+from candela.cli.output import format_table
 from candela.client import CheckpointUnusable, Problem
 
 
@@ -69,6 +70,15 @@ def test_a_known_error_becomes_one_line_with_its_code() -> None:
         "message": "second",
         "where": None,
     }
+
+
+def test_tables_are_aligned_and_never_cut() -> None:
+    long_id = "job_" + "0" * 60
+    assert format_table([("ID", "STATE"), (long_id, "queued"), ("x", "")]) == [
+        "ID".ljust(64) + "  STATE",
+        f"{long_id}  queued",
+        "x",
+    ]
 
 
 def test_a_bug_is_not_a_known_error() -> None:
