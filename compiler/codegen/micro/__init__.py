@@ -1,0 +1,1 @@
+"""Micro-kernels as C++ headers; this package only makes them findable as data files."""
