@@ -1,0 +1,1 @@
+"""The command line: one Typer app, loaded lazily; platform commands speak only through the client."""

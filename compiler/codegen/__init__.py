@@ -1,0 +1,1 @@
+"""Source from tile programs: one printer a language over shared expression rules, and micro-kernels as files."""

@@ -1,0 +1,1 @@
+"""The algebra e-graph: encode index terms, saturate goal-directed rules, extract terms. The only user of egglog."""

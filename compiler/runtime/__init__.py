@@ -1,0 +1,1 @@
+"""What runs an artifact: loads it, calls it once a step, samples. Needs numpy and the artifact, nothing else."""
