@@ -2,6 +2,93 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from .output import AsJson, print_json, talk
+
+if TYPE_CHECKING:
+    from compiler.pipeline import CompileReport
+    from compiler.pipeline import Progress as CompileProgress
 
 app = typer.Typer(add_completion=False)
+
+
+@app.command("compile")
+def compile_checkpoint(
+    path: Annotated[Path, typer.Argument(exists=True, help="A checkpoint directory, or a GGUF file.")],
+    out: Annotated[Path, typer.Option("--output", "-o", help="Where artifact/ and tokenizer/ are written.")],
+    dtype: Annotated[str | None, typer.Option(help="Compute type: bf16 or f32.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Search budget: none, quick, full, or seconds.")] = None,
+    target: Annotated[str | None, typer.Option(help="What to compile for: cpu, cuda-sm90.")] = None,
+    max_context: Annotated[int | None, typer.Option(help="Longest context to compile for.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile a checkpoint into an artifact, without the platform."""
+    chosen = {"dtype": dtype, "budget": _budget(budget), "target": target, "max_context": max_context}
+    began = time.perf_counter()
+    report = _compile(path, out, {key: value for key, value in chosen.items() if value is not None})
+    if as_json:
+        return print_json(report)
+    print(out / "artifact")
+    return talk.print(f"compiled in {time.perf_counter() - began:.0f} s; try: candela run {out} --prompt ...")
+
+
+def _compile(path: Path, out: Path, options: dict[str, Any]) -> CompileReport:
+    """Write the tokenizer first, since a checkpoint without one is refused in a moment."""
+    from batching.prompt.export import write_tokenizer_dir
+    from compiler import pipeline
+    from compiler.checkpoint import inspect_directory
+
+    info = inspect_directory(path)
+    write_tokenizer_dir(info.directory, out / "tokenizer", info.gguf_metadata)
+    with _interrupt() as stop, _bar() as progress:
+        bar = progress.add_task("compile", total=1.0)
+
+        def show(step: CompileProgress) -> None:
+            caption = f"{step.stage}: {step.message}" if step.message else step.stage
+            progress.update(bar, description=caption[:60], completed=step.fraction)
+
+        return pipeline.compile_checkpoint(
+            path, out / "artifact", pipeline.CompileOptions(**options), show, stop.is_set, lambda: False
+        )
+
+
+def _budget(text: str | None) -> str | float | None:
+    """A number is seconds; a name stays a name, which the compiler checks."""
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return text
+
+
+@contextmanager
+def _interrupt() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets, so that the compiler stops at its next step; a second interrupts."""
+    stop = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        talk.print("stopping at the next step; Ctrl-C again stops at once")
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    return Progress(*columns, TimeElapsedColumn(), console=talk)

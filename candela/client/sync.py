@@ -24,7 +24,7 @@ import httpx
 
 from . import calls, results
 from .config import load_config
-from .errors import ClientError, ConnectionFailed
+from .errors import ClientError, ConnectionFailed, ServerError
 from .http import CHAT_TIMEOUT, PARALLEL_PARTS, TIMEOUT, connection_failed, read_response, request_arguments
 from .progress import Meter, OnProgress, Phase, ignore_progress
 from .retry import RetryPolicy
@@ -218,10 +218,10 @@ class Jobs(_Resource):
         """Every event of the job from its first to its last, over as many connections as it takes."""
         watch = JobWatch(job_id)
         while not watch.is_over:
-            broken: ConnectionFailed | None = None
+            broken: ClientError | None = None
             try:
                 yield from self._new_events(watch)
-            except ConnectionFailed as error:
+            except (ConnectionFailed, ServerError) as error:
                 broken = error
             if not watch.is_over:
                 time.sleep(watch.wait_s(broken))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .errors import ConnectionFailed, JobFailed
+from .errors import ClientError, JobFailed
 from .results import TERMINAL_JOB_STATES, Job, JobEvent
 
 
@@ -26,11 +26,11 @@ class JobWatch:
         self.is_over = event.kind == "state" and event.body.get("state") in TERMINAL_JOB_STATES
         return True
 
-    def wait_s(self, error: ConnectionFailed | None) -> float:
+    def wait_s(self, error: ClientError | None) -> float:
         """Seconds before the next connection, after `error` or a stream that just ended.
 
         Raises:
-            ConnectionFailed: the platform could not be reached `attempts` times in a row.
+            ClientError: `error` itself, when nothing came `attempts` times in a row.
         """
         if error is None:
             return 0.2
