@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import structlog
-from sqlalchemy import Connection
 
 from common.wire import ReplicaState, ReplicaStats, RequestCounts
 from scheduler.members import Fleet
 from storage import ledger, requests
+from storage.db import Connection
 from storage.errors import RequestNotFound
 from storage.records import RequestStatus, Reservation, ReservationState, TokenCounts
 
