@@ -187,7 +187,7 @@ def read_defaults(generation: Mapping[str, object]) -> SamplingDefaults:
 
     top_k = generation.get("top_k")
     return SamplingDefaults(
-        temperature=0.0 if generation.get("do_sample") is False else number("temperature"),
+        temperature=number("temperature"),
         top_p=number("top_p"),
         top_k=top_k if isinstance(top_k, int) and not isinstance(top_k, bool) else None,
         min_p=number("min_p"),

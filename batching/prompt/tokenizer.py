@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -72,6 +73,10 @@ class Tokenizer:
         number: int | None = self._special_encoder.token_to_id(content)
         return number
 
+    def wraps_with(self, token_id: int) -> bool:
+        """Whether the tokenizer's own post-processor puts this token before every text."""
+        return list(self._special_encoder.encode("").ids[:1]) == [token_id]
+
     def encode(self, text: str, *, add_bos: bool | None = None) -> list[int]:
         """Encode plain text: no spelling in it becomes a control token. One BOS if the checkpoint asks.
 
@@ -83,13 +88,13 @@ class Tokenizer:
 
     def encode_scaffold(self, text: str) -> list[int]:
         """Encode text that the template wrote: spellings of added tokens become tokens. No BOS."""
-        return list(self._special_encoder.encode(clean(text), add_special_tokens=False).ids)
+        return list(_encode(self._special_encoder, clean(text)).ids)
 
     def encode_text(self, text: str, *, is_inner: bool = False) -> list[int]:
         """Encode plain text without BOS. `is_inner`: it follows a control token (sentencepiece cares)."""
         text = clean(text).replace(_MARK, "\ufffd")
         prefix = _MARK if is_inner else ""
-        encoding = self._plain_encoder.encode(prefix + text, add_special_tokens=False)
+        encoding = _encode(self._plain_encoder, prefix + text)
         skip = 1 if is_inner else 0
         for index, number in enumerate(encoding.ids[skip:], start=skip):
             if number in self.control_ids:
@@ -150,13 +155,27 @@ def clean(text: str) -> str:
 
 
 def _build(source: str) -> tokenizers.Tokenizer:
-    try:
+    with _translated():
         encoder = tokenizers.Tokenizer.from_str(source)
-    except Exception as error:  # the library raises bare Exception for whatever it cannot read
-        raise UnsupportedTokenizer(f"{TOKENIZER_NAME} cannot be used: {error}") from None
-    encoder.no_truncation()
-    encoder.no_padding()
+        encoder.no_truncation()
+        encoder.no_padding()
     return encoder
+
+
+def _encode(encoder: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
+    with _translated():
+        return encoder.encode(text, add_special_tokens=False)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """The library raises bare exceptions for what it cannot read, and panics for what it did not expect."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise UnsupportedTokenizer(f"{TOKENIZER_NAME} cannot be used: {error}"[:500]) from None
 
 
 def _unk_id(spec: Mapping[str, object]) -> int | None:

@@ -105,9 +105,10 @@ class _Decoder:
 
     def piece(self, text: str) -> bytes:
         if self.is_byte_level:
-            if all(character in BYTE_OF for character in text):
-                return bytes(BYTE_OF[character] for character in text)
-            return text.encode("utf-8", "replace")
+            try:
+                return bytes(map(BYTE_OF.__getitem__, text))
+            except KeyError:
+                return text.encode("utf-8", "replace")
         if self.has_byte_tokens and (match := _BYTE_TOKEN.fullmatch(text)):
             return bytes((int(match[1], 16),))
         for old, new in self.replacements:
