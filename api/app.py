@@ -35,9 +35,7 @@ def create_app(services: Services) -> FastAPI:
         app.include_router(router)
     app.add_api_route("/", _to_dashboard, include_in_schema=False)
     # The last added runs first: ids, timing and the last word on errors are outermost.
-    app.add_middleware(
-        Gatekeeper, store=services.store, signer=services.signer, clock=services.clock
-    )
+    app.add_middleware(Gatekeeper, store=services.store, signer=services.signer, clock=services.clock)
     app.add_middleware(RequestScope, metrics=services.metrics, clock=services.clock)
 
     def openapi() -> dict[str, Any]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from api.errors import ModelNotFound
 from api.files import Files
 from api.store import Store
+from batching.prompt.profile import FACTS_NAME, SamplingDefaults, read_defaults, read_facts
 from common.errors import Conflict, PlatformError
 from storage import deployments, revisions
 from storage.db import Connection
@@ -45,7 +44,7 @@ class Facts:
     context_tokens: int
     vocab_size: int
     stop_ids: tuple[int, ...]
-    generation_config: Mapping[str, Any]
+    defaults: SamplingDefaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,9 @@ class Catalog:
         """Raises: ModelNotFound, ModelNotReady, BrokenRevision."""
         deployment, revision = await self._store.read(_find, tenant_id, model)
         if revision.build is None:
-            raise ModelNotReady(f"model {model!r} points to revision {revision.id}, which is {revision.state}")
+            raise ModelNotReady(
+                f"model {model!r} points to revision {revision.id}, which is {revision.state}"
+            )
         return Target(deployment, revision, revision.build, await self._facts_of(revision.id, revision.build))
 
     async def targets(self, tenant_id: str) -> tuple[Target, ...]:
@@ -100,33 +101,19 @@ class Catalog:
     def _read(self, revision_id: str, build: Build) -> Facts:
         try:
             folder = self._files.blobs.fetch(build.tokenizer_prefix, self._cache_dir / revision_id)
-            return read_facts(folder)
+            return load_facts(folder)
         except (OSError, ValueError, KeyError, TypeError, PlatformError) as error:
             raise BrokenRevision(f"the files of revision {revision_id} can't be read") from error
 
 
-def read_facts(folder: Path) -> Facts:
-    """Read `candela.json`, `config.json` and `generation_config.json` of a tokenizer directory.
+def load_facts(folder: Path) -> Facts:
+    """Read `candela.json` and `generation_config.json` of a tokenizer directory; the gateway needs no more of it.
 
     Raises: OSError, ValueError, KeyError, TypeError: something is missing or is not what it should be.
     """
-    own = _object(folder / "candela.json")
-    config = _object(folder / "config.json")
-    generation = folder / "generation_config.json"
-    return Facts(
-        tokenizer_dir=folder,
-        context_tokens=int(own["context"]),
-        vocab_size=int(config["vocab_size"]),
-        stop_ids=tuple(int(i) for i in own["stop_ids"]),
-        generation_config=_object(generation) if generation.is_file() else {},
-    )
-
-
-def _object(path: Path) -> dict[str, Any]:
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(raw, dict):
-        raise ValueError(f"{path.name} holds no object")
-    return raw
+    own = read_facts(json.loads((folder / FACTS_NAME).read_text(encoding="utf-8")))
+    generation = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+    return Facts(folder, own.context_length, own.vocab_size, own.stop_ids, read_defaults(generation))
 
 
 def _find(conn: Connection, tenant_id: str, model: str) -> tuple[Deployment, Revision]:

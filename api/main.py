@@ -62,9 +62,7 @@ def build_services(settings: GatewaySettings, leases: Leases, enqueue: Enqueue) 
         Fleet(leases, settings.max_held_requests, time.monotonic),
         store,
         metrics,
-        DispatchLimits(
-            settings.request_deadline_s, settings.replica_silence_s, settings.reservation_lease_s
-        ),
+        DispatchLimits(settings.request_deadline_s, settings.replica_silence_s, settings.reservation_lease_s),
         wall_clock,
         time.monotonic,
     )

@@ -70,7 +70,10 @@ def make_metrics() -> Metrics:
             "model_name",
         ),
         itl=histogram(
-            "candela_inter_token_latency_seconds", "Between two tokens of a sequence", ITL_BUCKETS, "model_name"
+            "candela_inter_token_latency_seconds",
+            "Between two tokens of a sequence",
+            ITL_BUCKETS,
+            "model_name",
         ),
         e2e=histogram(
             "candela_e2e_request_latency_seconds", "Arrival to the last token", E2E_BUCKETS, "model_name"
@@ -80,11 +83,15 @@ def make_metrics() -> Metrics:
             "Arrival to the call of a replica, holding left out",
             HTTP_BUCKETS,
         ),
-        billed_tokens=counter("candela_billed_tokens_total", "Tokens written to the ledger", "kind", "model_name"),
+        billed_tokens=counter(
+            "candela_billed_tokens_total", "Tokens written to the ledger", "kind", "model_name"
+        ),
         requests=counter(
             "candela_requests_total", "Ended generation requests", "model_name", "endpoint", "status"
         ),
-        aborted=counter("candela_requests_aborted_total", "Generations that did not end by themselves", "reason"),
+        aborted=counter(
+            "candela_requests_aborted_total", "Generations that did not end by themselves", "reason"
+        ),
         prompt_size=histogram(
             "candela_request_prompt_tokens", "Prompt tokens a request", TOKEN_BUCKETS, "model_name"
         ),
@@ -94,7 +101,9 @@ def make_metrics() -> Metrics:
         held=Gauge("candela_held_requests", "Requests waiting for a replica's slot", registry=registry),
         in_flight=Gauge("candela_in_flight_requests", "Requests at a replica", registry=registry),
         cold_starts=histogram(
-            "candela_cold_start_wait_seconds", "How long a request was held until a replica took it", TTFT_BUCKETS
+            "candela_cold_start_wait_seconds",
+            "How long a request was held until a replica took it",
+            TTFT_BUCKETS,
         ),
         settle_failures=counter(
             "candela_settle_failures_total", "Settlements left to the scheduler, which repeats them"

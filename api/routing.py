@@ -66,8 +66,7 @@ def parse_json(body: bytes) -> Any:
 
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:
-    """Raises: TooLarge: more than `limit_bytes`, announced or sent.
-    """
+    """Raises: TooLarge: more than `limit_bytes`, announced or sent."""
     announced = request.headers.get("content-length", "0")
     if announced.isdigit() and int(announced) > limit_bytes:
         raise TooLarge(f"the body has {announced} bytes; at most {limit_bytes} are accepted")

@@ -30,7 +30,9 @@ class Signer:
     def seal(self, session: Session) -> str:
         """A cookie's value: readable by anyone, made only by us."""
         fields = [session.tenant_id, session.key_id, session.expires_at]
-        body = base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip("=")
+        body = (
+            base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip("=")
+        )
         return f"{body}.{self._sign('session', body)}"
 
     def open(self, cookie: str, now: float) -> Session | None:

@@ -20,14 +20,18 @@ class Store:
         self._database = database
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="sql")
 
-    async def read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def read(
+        self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         def run() -> T:
             with self._database.read() as conn:
                 return query(conn, *args, **kwargs)
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
-    async def write(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def write(
+        self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Like `read`, committed when `query` returns and rolled back when it raises."""
 
         def run() -> T:

@@ -189,7 +189,9 @@ class Generation:
             return self._patience.silence_s
         left_s = self._patience.deadline_s - self._monotonic()
         if left_s <= 0:
-            raise DeadlineExceeded("no token was generated before the request's deadline; try a shorter prompt")
+            raise DeadlineExceeded(
+                "no token was generated before the request's deadline; try a shorter prompt"
+            )
         return left_s
 
 

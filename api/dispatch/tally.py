@@ -31,18 +31,15 @@ class Tally:
     _prompt_tokens: int = 0
     _cached_tokens: int = 0
     _completion: dict[int, int] = field(default_factory=dict)
-    has_started: bool = False
 
     def feed(self, frame: Frame) -> None:
         match frame:
-            case Started():
-                self.has_started = True
-                self._prompt_tokens, self._cached_tokens = frame.prompt_tokens, frame.cached_tokens
+            case Started() | Ended():
+                self._prompt_tokens = max(self._prompt_tokens, frame.prompt_tokens)
+                self._cached_tokens = max(self._cached_tokens, frame.cached_tokens)
             case Delta() | Finished():
                 before = self._completion.get(frame.index, 0)
                 self._completion[frame.index] = max(before, frame.completion_tokens)
-            case Ended():
-                self._prompt_tokens, self._cached_tokens = frame.prompt_tokens, frame.cached_tokens
 
     @property
     def has_tokens(self) -> bool:

@@ -91,9 +91,7 @@ def _create(
         body.policy.target_in_flight,
     )
     revision = _wanted(conn, tenant_id, body.model, body.revision_id)
-    return deployments.create_deployment(
-        conn, tenant_id, body.name, revision, policy, kv_ceiling_tokens, now
-    )
+    return deployments.create_deployment(conn, tenant_id, body.name, revision, policy, kv_ceiling_tokens, now)
 
 
 def _wanted(conn: Connection, tenant_id: str, model_name: str, revision_id: str | None) -> Revision:
@@ -103,7 +101,9 @@ def _wanted(conn: Connection, tenant_id: str, model_name: str, revision_id: str 
     latest = models.latest_ready_revision(conn, tenant_id, model.id)
     if latest is None:
         newest = models.list_revisions(conn, tenant_id, model.id)
-        raise RevisionNotReady(newest[0].id if newest else model_name, newest[0].state if newest else "missing")
+        raise RevisionNotReady(
+            newest[0].id if newest else model_name, newest[0].state if newest else "missing"
+        )
     return latest
 
 

@@ -19,7 +19,12 @@ _DEFAULT = (Scope.INFERENCE, Scope.READ)
 async def create_key(body: NewKey, given: Given, who: Admin) -> KeyWithSecret:
     cap = None if body.spend_cap_nano_usd is None else int(body.spend_cap_nano_usd)
     made, secret = await given.store.write(
-        keys.create_key, who.tenant_id, body.name, body.scopes or _DEFAULT, given.clock(), spend_cap_nano_usd=cap
+        keys.create_key,
+        who.tenant_id,
+        body.name,
+        body.scopes or _DEFAULT,
+        given.clock(),
+        spend_cap_nano_usd=cap,
     )
     return KeyWithSecret(**dict(show.key(made)), secret=secret)
 

@@ -166,7 +166,9 @@ async def _shown(given: Services, request: Request, upload: Upload, *, may_write
     return show.upload(upload, parts, sendable, expires_at)
 
 
-def _progress(conn: Connection, upload: Upload) -> tuple[tuple[Part, ...], tuple[tuple[UploadFile, int], ...]]:
+def _progress(
+    conn: Connection, upload: Upload
+) -> tuple[tuple[Part, ...], tuple[tuple[UploadFile, int], ...]]:
     return (
         uploads.parts_of(conn, upload.tenant_id, upload.id),
         uploads.missing_parts(conn, upload.tenant_id, upload.id),

@@ -32,8 +32,9 @@ async def chat_completions(body: ChatRequest, request: Request, given: Given, wh
         {
             "op": "chat",
             "messages": [_message(m.model_dump(exclude_none=True)) for m in body.messages],
-            "kwargs": body.chat_template_kwargs or {},
+            "variables": body.chat_template_kwargs or {},
         },
+        param="messages",
     )
     asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     route = Route(
@@ -48,9 +49,7 @@ async def chat_completions(body: ChatRequest, request: Request, given: Given, wh
 
 
 def _message(raw: dict[str, Any]) -> dict[str, Any]:
-    """A message as templates know it: text parts become one string, a `developer` speaks as the system."""
-    if isinstance(raw.get("content"), list):
-        raw["content"] = "".join(part["text"] for part in raw["content"])
+    """A message as templates know it: content is never absent, and a `developer` speaks as the system."""
     raw.setdefault("content", "")
     if raw["role"] == "developer":
         raw["role"] = "system"

@@ -49,10 +49,10 @@ async def _prompt(
     folder = str(target.facts.tokenizer_dir)
     ids = raw if isinstance(raw, tuple) else None
     if ids is None:
-        ids = tuple((await given.prompts.run(folder, {"op": "text", "text": raw}))["ids"])
+        ids = tuple((await given.prompts.run(folder, {"op": "text", "text": raw}, "prompt"))["ids"])
     if not body.echo:
         return Prompt(ids)
     check_ids(ids, target.facts.vocab_size, "prompt")
-    shown = await given.prompts.run(folder, {"op": "decode", "ids": ids})
+    shown = await given.prompts.run(folder, {"op": "decode", "ids": ids}, "prompt")
     text = raw if isinstance(raw, str) else shown["text"]
     return Prompt(ids, Echo(text, shown["first"] if body.logprobs is not None else None))

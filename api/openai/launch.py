@@ -119,7 +119,7 @@ def _calls(
     params.check_ids(stop_ids, facts.vocab_size, "stop_token_ids")
     params.check_ids(tuple(int(k) for k in body.logit_bias or {}), facts.vocab_size, "logit_bias")
     is_strict = request.headers.get(STRICT_HEADER) == "1"
-    sampling = params.sampling(body, facts.generation_config)
+    sampling = params.sampling(body, facts.defaults)
     calls = []
     for number, prompt in enumerate(prompts):
         params.check_ids(prompt.ids, facts.vocab_size, route.prompt_param)

@@ -11,7 +11,9 @@ from api.openai.events import Event, Piece
 class Pace:
     """Feed it each group of events. All times are monotonic and start at the request's arrival."""
 
-    def __init__(self, metrics: Metrics, model: str, arrived_s: float, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, metrics: Metrics, model: str, arrived_s: float, monotonic: Callable[[], float]
+    ) -> None:
         self._ttft = metrics.ttft.labels(model)
         self._itl = metrics.itl.labels(model)
         self._e2e = metrics.e2e.labels(model)

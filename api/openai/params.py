@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from api.openai.schema import Sampling as SamplingRequest
+from batching.prompt.profile import SamplingDefaults
 from common import wire
 from common.errors import ContextLengthExceeded, InvalidInput
 
@@ -22,7 +22,6 @@ OPENAI_DEFAULTS: Mapping[str, float] = {
     "frequency_penalty": 0.0,
     "repetition_penalty": 1.0,
 }
-_FROM_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 BIAS_LIMIT = 100.0
 
 
@@ -40,9 +39,9 @@ class Fit:
     clamped_from: int | None = None
 
 
-def sampling(request: SamplingRequest, generation_config: Mapping[str, Any]) -> wire.Sampling:
+def sampling(request: SamplingRequest, defaults: SamplingDefaults) -> wire.Sampling:
     """Effective sampling values; `logit_bias` is clamped to OpenAI's range."""
-    values = {name: _value(request, generation_config, name) for name in OPENAI_DEFAULTS}
+    values = {name: _value(request, defaults, name) for name in OPENAI_DEFAULTS}
     bias = tuple(
         (int(token), min(max(value, -BIAS_LIMIT), BIAS_LIMIT))
         for token, value in sorted((request.logit_bias or {}).items(), key=lambda kv: int(kv[0]))
@@ -124,13 +123,12 @@ def effective_header(values: wire.Sampling, max_tokens: int) -> str:
         "seed": values.seed,
         "max_tokens": max_tokens,
     }
-    return "; ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in shown.items() if v is not None)
+    return "; ".join(
+        f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in shown.items() if v is not None
+    )
 
 
-def _value(request: SamplingRequest, generation_config: Mapping[str, Any], name: str) -> float:
+def _value(request: SamplingRequest, defaults: SamplingDefaults, name: str) -> float:
     sent = getattr(request, name)
-    if sent is not None:
-        return float(sent)
-    stored = generation_config.get(name) if name in _FROM_MODEL else None
-    is_number = isinstance(stored, int | float) and not isinstance(stored, bool)
-    return float(stored) if is_number and stored is not None else OPENAI_DEFAULTS[name]
+    recommended = getattr(defaults, name, None)
+    return float(next(v for v in (sent, recommended, OPENAI_DEFAULTS[name]) if v is not None))

@@ -52,6 +52,7 @@ class Reply(Response):
         pace: Pace,
         comment_after_s: float,
     ) -> None:
+        super().__init__()
         self._generation = generation
         self._dialect = dialect
         self._form = form
@@ -62,7 +63,11 @@ class Reply(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = context.of(scope)
-        work = self._stream(request.headers, send) if self._form.is_stream else self._whole(request.headers, send)
+        work = (
+            self._stream(request.headers, send)
+            if self._form.is_stream
+            else self._whole(request.headers, send)
+        )
         try:
             await until_gone(receive, work)
         except ClientGone:
@@ -84,7 +89,9 @@ class Reply(Response):
         await self._settle(None)
         headers.update(self._timings())
         body = json.dumps(
-            self._dialect.answer(collected, self._generation.counts), ensure_ascii=False, separators=(",", ":")
+            self._dialect.answer(collected, self._generation.counts),
+            ensure_ascii=False,
+            separators=(",", ":"),
         )
         self._is_begun = True
         await Response(body, media_type="application/json")({"type": "http"}, _no_receive, send)
@@ -95,7 +102,9 @@ class Reply(Response):
             await self._begin(headers, send)
             usage = self._usage
             opening = self._dialect.opening(usage)
-            opening += [self._dialect.chunk(e, usage) for e in opening_echoes(self._form.echoes, self._form.n)]
+            opening += [
+                self._dialect.chunk(e, usage) for e in opening_echoes(self._form.echoes, self._form.n)
+            ]
             chunks = opening + [self._dialect.chunk(e, usage) for e in first]
             await _body(send, b"".join(sse.event(chunk) for chunk in chunks))
             async for batch in batches:

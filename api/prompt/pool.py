@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 import structlog
 
 from api.prompt.framing import HEADER, pack, unpack
-from common.errors import ContextLengthExceeded, InvalidInput, Overloaded, PlatformError
+from common.errors import InvalidInput, Overloaded, PlatformError
 
 log = structlog.get_logger()
 
@@ -51,10 +52,10 @@ class PromptPool:
         """Start the children now instead of at the first prompt."""
         await asyncio.gather(*(child.start() for child in self._children))
 
-    async def run(self, tokenizer_dir: str, call: dict[str, Any]) -> dict[str, Any]:
+    async def run(self, tokenizer_dir: str, call: dict[str, Any], param: str) -> dict[str, Any]:
         """Let a child do `call` with the tokenizer in `tokenizer_dir`; its answer.
 
-        Raises: Overloaded, PromptTimeout, PromptRefused, and what the child refused with.
+        Raises: Overloaded; InvalidInput naming `param`: PromptTimeout, PromptRefused, or the template's refusal.
         """
         if self._waiting >= self._most_waiting:
             raise Overloaded("too many prompts are being tokenized; try again shortly", retry_after_s=1.0)
@@ -65,6 +66,9 @@ class PromptPool:
             self._waiting -= 1
         try:
             return await self._run_on(child, tokenizer_dir, call)
+        except InvalidInput as error:
+            error.param = error.param or param
+            raise
         finally:
             self._idle.put_nowait(child)
 
@@ -77,7 +81,9 @@ class PromptPool:
         try:
             await child.start()
             if child.needs(tokenizer_dir):
-                answer = await asyncio.wait_for(child.ask({"op": "load", "dir": tokenizer_dir}), _LOAD_LIMIT_S)
+                answer = await asyncio.wait_for(
+                    child.ask({"op": "load", "dir": tokenizer_dir}), _LOAD_LIMIT_S
+                )
                 _raise_if_refused(answer)
             answer = await asyncio.wait_for(child.ask({**call, "dir": tokenizer_dir}), self._limit_s)
             is_done = True
@@ -88,12 +94,16 @@ class PromptPool:
             ) from late
         except (asyncio.IncompleteReadError, BrokenPipeError, ConnectionResetError) as dead:
             log.warning("prompt_child_died", op=call["op"])
-            raise PromptRefused("rendering this prompt used too much memory or crashed the tokenizer") from dead
+            raise PromptRefused(
+                "rendering this prompt used too much memory or crashed the tokenizer"
+            ) from dead
         except PlatformError:
             is_done = True
             raise
         finally:
-            if not is_done:  # late, dead or cancelled: its next answer would belong to somebody else's question
+            if (
+                not is_done
+            ):  # late, dead or cancelled: its next answer would belong to somebody else's question
                 await child.stop()
         _raise_if_refused(answer)
         child.used(tokenizer_dir)
@@ -120,6 +130,7 @@ class _Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
+            env=_child_environment(),
         )
 
     def needs(self, tokenizer_dir: str) -> bool:
@@ -147,15 +158,16 @@ class _Child:
             await process.wait()
 
 
-_REFUSALS: dict[str, type[PlatformError]] = {
-    "invalid_request": InvalidInput,
-    "context_length_exceeded": ContextLengthExceeded,
-}
+def _child_environment() -> dict[str, str]:
+    """Where our code is, and nothing of the gateway's own settings: a child has no secrets to lose."""
+    return {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONUTF8": "1"}
 
 
 def _raise_if_refused(answer: dict[str, Any]) -> None:
     refusal = answer.get("refused")
     if refusal is None:
         return
-    cls = InvalidInput if refusal["is_callers"] else PlatformError
-    raise _REFUSALS.get(refusal["code"], cls)(refusal["message"], code=refusal["code"], param=refusal["param"])
+    if refusal["is_callers"]:
+        raise InvalidInput(refusal["message"], code=refusal["code"], param=refusal["param"])
+    log.error("prompt_child_failed", code=refusal["code"], reason=refusal["message"])
+    raise PlatformError("the prompt could not be prepared; this is our fault, not yours")

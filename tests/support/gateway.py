@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +15,10 @@ from api.app import create_app
 from api.main import build_services
 from api.services import Services
 from api.settings import GatewaySettings
-from storage import keys
+from storage import deployments, keys, models, revisions
 from storage.db import Database, migrate
 from storage.lease_keys import ReplicaLease
-from storage.records import Scope, Tenant
+from storage.records import Build, Deployment, ScalingPolicy, Scope, Tenant
 
 URL = "http://gateway.test"
 
@@ -104,3 +105,46 @@ def make_gateway(folder: Path, **settings: object) -> Gateway:
     given = {"data_dir": folder, "database_url": url, "secret_key": "s" * 32, "prompt_workers": 1} | settings
     services = build_services(GatewaySettings(**given), leases, enqueued.append)
     return Gateway(create_app(services), services, leases, database, tenant, secrets, enqueued)
+
+
+VOCAB = 1000
+STOP_ID = 999
+
+
+def deploy(
+    gateway: Gateway,
+    name: str = "tiny",
+    *,
+    context: int = 64,
+    kv_ceiling_tokens: int = 1024,
+    generation_config: dict[str, object] | None = None,
+    write_tokenizer: Callable[[Path], None] = lambda folder: None,
+) -> Deployment:
+    """A ready revision, deployed under `name`, with tokenizer files that say what the arguments say."""
+    prefix = f"artifacts/{gateway.tenant.id}/{name}"
+    folder = gateway.services.files.blobs.path(f"{prefix}/tokenizer")
+    folder.mkdir(parents=True)
+    write_tokenizer(folder)
+    facts: dict[str, dict[str, object]] = {
+        "candela.json": {
+            "bos_id": None,
+            "add_bos": False,
+            "stop_ids": [STOP_ID],
+            "context_length": context,
+            "vocab_size": VOCAB,
+        },
+        "generation_config.json": generation_config or {},
+    }
+    for file, content in facts.items():
+        if not (folder / file).exists():
+            (folder / file).write_text(json.dumps(content))
+    now = time.time()
+    build = Build(f"{name}0123456789abcdef", f"{prefix}/artifact", f"{prefix}/tokenizer")
+    with gateway.database.write() as conn:
+        model = models.ensure_model(conn, gateway.tenant.id, name, now)
+        made = revisions.create_revision(conn, gateway.tenant.id, model.id, (), {}, now)
+        revisions.set_revision_compiling(conn, made.id)
+        revision = revisions.set_revision_ready(conn, made.id, build, now)
+        return deployments.create_deployment(
+            conn, gateway.tenant.id, name, revision, ScalingPolicy(), kv_ceiling_tokens, now
+        )
