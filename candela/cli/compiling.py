@@ -73,7 +73,7 @@ def _budget(text: str | None) -> str | float | None:
 
 @contextmanager
 def _interrupt() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets, so that the compiler stops at its next step; a second interrupts."""
+    """An event that the first Ctrl-C sets: the compiler stops at its next step. A second one interrupts."""
     stop = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:

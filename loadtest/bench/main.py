@@ -116,9 +116,9 @@ def replace_table(text: str, table: str) -> str:
 def host_time(ours: Sequence[Row]) -> str:
     """Time between two Program calls, sampling included, for each workload."""
     spent = [
-        f"{row['sequences']} x ({row['prompt']} + {row['out']}): {row['host_ms_per_step']:.2f} ms"
+        f"{row['sequences']} x ({row['prompt']} + {row['out']}): {row['host_ms_between_steps']:.2f} ms"
         for row in ours
-        if "host_ms_per_step" in row
+        if "host_ms_between_steps" in row
     ]
     return "host time between two steps, sampling included: " + "; ".join(spent)
 

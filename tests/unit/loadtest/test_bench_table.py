@@ -27,7 +27,7 @@ OURS = [
         "out": 64,
         "prefill_tok_s": 2500,
         "decode_tok_s": 50,
-        "host_ms_per_step": 0.25,
+        "host_ms_between_steps": 0.25,
     },
     {
         "engine": "candela",
@@ -35,7 +35,7 @@ OURS = [
         "prompt": 128,
         "out": 64,
         "out_tok_s": 150,
-        "host_ms_per_step": 0.5,
+        "host_ms_between_steps": 0.5,
     },
 ]
 
