@@ -1,7 +1,7 @@
 """Who may call what: every route needs a key unless it is on the one list of public routes.
 
-Authentication happens here, before routing, so that a new route is closed until someone opens it. What a key may
-do (its scopes) is declared on each route with `needs`.
+Authentication happens here, before routing, so that a new route is closed until someone opens it. What a key
+may do (its scopes) is declared on each route with `needs`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""From the model's name in a request to what serves it: the deployment, its limits, its tokenizer and defaults.
+"""From the model's name in a request to what serves it: the deployment, its limits, its tokenizer and
+defaults.
 
-A revision is immutable, so what was read from its files is kept; the deployment's row is read for each request.
+A revision is immutable, so what was read from its files is kept; the deployment's row is read for each
+request.
 """
 
 from __future__ import annotations
@@ -107,7 +109,8 @@ class Catalog:
 
 
 def load_facts(folder: Path) -> Facts:
-    """Read `candela.json` and `generation_config.json` of a tokenizer directory; the gateway needs no more of it.
+    """Read `candela.json` and `generation_config.json` of a tokenizer directory; the gateway needs no more of
+    it.
 
     Raises: OSError, ValueError, KeyError, TypeError: something is missing or is not what it should be.
     """

@@ -14,7 +14,9 @@ _KEY = "candela.context"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls: a live key, presented as a bearer token or through the dashboard's session (`csrf` is then set)."""
+    """Who calls: a live key, presented as a bearer token or through the dashboard's session (`csrf` is then
+    set).
+    """
 
     key: ApiKey
     csrf: str | None = None

@@ -47,7 +47,9 @@ class UnsupportedMediaType(PlatformError):
 
 
 class UnsupportedParameter(InvalidInput):
-    """A parameter we know and can't honour yet. Refused, since ignoring it would change the answer's meaning."""
+    """A parameter we know and can't honour yet. Refused, since ignoring it would change the answer's
+    meaning.
+    """
 
     code = "unsupported_parameter"
 
@@ -68,7 +70,9 @@ class ColdStartTimeout(Overloaded):
 
 
 class ReplicaLost(PlatformError):
-    """A replica stopped in the middle of an answer; what it had generated is billed, so the call isn't repeated."""
+    """A replica stopped in the middle of an answer; what it had generated is billed, so the call isn't
+    repeated.
+    """
 
     code = "replica_lost"
     is_billed = True
@@ -137,7 +141,9 @@ def from_http_exception(error: HTTPException) -> PlatformError:
 
 
 def install(app: FastAPI) -> None:
-    """Register the handlers. Anything they don't know reaches `api.middleware`, which answers 500, sanitised."""
+    """Register the handlers. Anything they don't know reaches `api.middleware`, which answers 500,
+    sanitised.
+    """
 
     async def on_platform_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, PlatformError)
@@ -194,7 +200,9 @@ def _path(error: Any) -> str | None:
 
 
 def _is_field_name(part: str) -> bool:
-    """Pydantic names a union's arm in the location (`list[str]`, `function-after[...]`): not a field of ours."""
+    """Pydantic names a union's arm in the location (`list[str]`, `function-after[...]`): not a field of
+    ours.
+    """
     return part.replace("_", "").replace("-", "").isalnum() and part not in _UNION_ARMS
 
 

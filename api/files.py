@@ -1,4 +1,6 @@
-"""Blob work for coroutines: on a few threads of their own, so that a slow disk holds up neither HTTP nor SQL."""
+"""Blob work for coroutines: on a few threads of their own, so that a slow disk holds up neither HTTP
+nor SQL.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The gateway's process: `python -m api.main`. Reads settings, builds the services, runs uvicorn and `/metrics`."""
+"""The gateway's process: `python -m api.main`. Reads settings, builds the services, runs uvicorn and
+`/metrics`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The outermost layer: mints the request's id, times and logs it, and turns a defect of ours into a sanitised 500."""
+"""The outermost layer: mints the request's id, times and logs it, and turns a defect of ours into a sanitised
+500.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ class RequestScope:
 
 
 def client_id(value: str | None) -> str | None:
-    """A caller's own request id, if it is short and printable: it is echoed and logged, and means nothing to us."""
+    """A caller's own request id, if it is short and printable: it is echoed and logged, and means nothing to
+    us.
+    """
     return value if value is not None and _CLIENT_ID.fullmatch(value) else None
 
 

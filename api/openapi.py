@@ -1,4 +1,6 @@
-"""The public OpenAPI document: FastAPI's own, made true about errors (it would promise a 422 that never comes)."""
+"""The public OpenAPI document: FastAPI's own, made true about errors (it would promise a 422 that never
+comes).
+"""
 
 from __future__ import annotations
 

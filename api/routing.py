@@ -1,4 +1,6 @@
-"""The route class of every JSON route: reads the body once, bounded and strictly, before FastAPI validates it."""
+"""The route class of every JSON route: reads the body once, bounded and strictly, before FastAPI validates
+it.
+"""
 
 from __future__ import annotations
 

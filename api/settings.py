@@ -39,7 +39,9 @@ class GatewaySettings(BaseSettings):
     part_url_life_s: Annotated[int, Field(gt=0)] = 6 * 3600
 
     kv_ceiling_tokens: Annotated[int, Field(ge=16)] = 16_384
-    """KV pool of each replica of a deployment that doesn't say; the deployment keeps the value it was made with."""
+    """KV pool of each replica of a deployment that doesn't say; the deployment keeps the value it was made
+    with.
+    """
 
     max_stop_strings: Annotated[int, Field(ge=1, le=16)] = 4
     max_logprobs: Annotated[int, Field(ge=0, le=20)] = 20

@@ -1,4 +1,6 @@
-"""The database for coroutines: short transactions on a few threads of their own, so that no query waits for HTTP."""
+"""The database for coroutines: short transactions on a few threads of their own, so that no query waits for
+HTTP.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The front of dispatch: opens a request's account, keeps its reservations alive, and settles it, exactly once."""
+"""The front of dispatch: opens a request's account, keeps its reservations alive, and settles it, exactly
+once.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Who serves the next request: leases minus our own outstanding work; at zero or full, requests are held in order.
+"""Who serves the next request: leases minus our own outstanding work; at zero or full, requests are held in
+order.
 
-Held requests wake the deployment, are bounded, wait no longer than their deadline, and are released by free slots,
-first come first served: never all to the first replica that gets ready.
+Held requests wake the deployment, are bounded, wait no longer than their deadline, and are released by free
+slots, first come first served: never all to the first replica that gets ready.
 """
 
 from __future__ import annotations
@@ -250,8 +251,8 @@ class Fleet:
 def _observe(load: _Load, lease: ReplicaLease) -> None:
     """Tell our own work in a report from that of other gateways.
 
-    A report may be older than our last few calls and ends, so it is compared with the most we had there since the
-    report before: what it counts beyond that belongs to others.
+    A report may be older than our last few calls and ends, so it is compared with the most we had there since
+    the report before: what it counts beyond that belongs to others.
     """
     report = (lease.running, lease.waiting)
     if report != load.report:

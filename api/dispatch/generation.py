@@ -1,4 +1,6 @@
-"""One request on its way through replicas: its calls, its tally, and its end, which is settled exactly once."""
+"""One request on its way through replicas: its calls, its tally, and its end, which is settled exactly
+once.
+"""
 
 from __future__ import annotations
 
@@ -112,8 +114,9 @@ class Generation:
                 self._fleet.suspect(slot.lease.deployment_id, slot.lease.replica_id)
                 log.warning("replica_failed", replica_id=slot.lease.replica_id, reason=str(failure))
                 if call.tally.has_tokens:
+                    tokens = call.tally.counts.completion_tokens
                     raise ReplicaLost(
-                        f"the replica was lost after {call.tally.counts.completion_tokens} tokens; they are billed"
+                        f"the replica was lost after {tokens} tokens; they are billed"
                     ) from failure
                 self._silence_s(call)
                 excluded |= {slot.lease.replica_id}
@@ -122,7 +125,9 @@ class Generation:
                 slot.release()
 
     async def _merged(self) -> Groups:
-        """Run all calls at once and interleave what they say. The queue is bounded: a slow reader slows them down."""
+        """Run all calls at once and interleave what they say. The queue is bounded: a slow reader slows them
+        down.
+        """
         queue: asyncio.Queue[list[tuple[int, Frame]] | None] = asyncio.Queue(_BUFFERED_GROUPS)
 
         async def pump(number: int) -> None:

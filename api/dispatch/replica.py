@@ -1,7 +1,7 @@
 """Calling one replica: HTTP/1.1 over its Unix socket, frames out as they arrive.
 
-Raw h11 on an asyncio stream: a token costs a few dozen microseconds here. One connection a call, because closing
-it is how a call is aborted.
+Raw h11 on an asyncio stream: a token costs a few dozen microseconds here. One connection a call, because
+closing it is how a call is aborted.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ async def generate(
 ) -> AsyncGenerator[list[Frame], None]:
     """Frames of one call, in the groups they were read in; closing the iterator aborts the call.
 
-    `silence_s()` says before each read how long it may take. Raises: ReplicaUnavailable, ReplicaBroke (also when
-    the replica is silent for longer), and what `silence_s` raises.
+    `silence_s()` says before each read how long it may take. Raises: ReplicaUnavailable, ReplicaBroke (also
+    when the replica is silent for longer), and what `silence_s` raises.
     """
     try:
         async with asyncio.timeout(_CONNECT_LIMIT_S):

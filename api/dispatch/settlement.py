@@ -1,8 +1,9 @@
-"""Opening and closing a request's account: the rows written when it starts, and the one function that bills it.
+"""Opening and closing a request's account: the rows written when it starts, and the one function that bills
+it.
 
 Every route that generates goes through `settle`; nothing else in the gateway writes usage. What is billed:
-tokens that were generated, whatever happened afterwards; the prompt of a request that was started and whose client
-left; nothing when the platform failed before the first token.
+tokens that were generated, whatever happened afterwards; the prompt of a request that was started and whose
+client left; nothing when the platform failed before the first token.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a request ended. `is_ours` marks a failure of the platform, which costs the caller nothing by itself."""
+    """How a request ended. `is_ours` marks a failure of the platform, which costs the caller nothing by
+    itself.
+    """
 
     status: RequestStatus
     http_status: int
@@ -59,7 +62,8 @@ class CallBill:
 def open_account(
     conn: Connection, account: Account, ceilings: Sequence[tuple[str, Counts]], lease_s: float
 ) -> None:
-    """Note the request and set aside the highest cost of each call (`ceilings`: call id, counts it may reach).
+    """Note the request and set aside the highest cost of each call (`ceilings`: call id, counts it may
+    reach).
 
     Raises: SpendCapReached: nothing is written then.
     """
@@ -110,7 +114,8 @@ def settle(
     replica_id: str | None,
     first_token_at: float | None,
 ) -> Counts:
-    """Bill every call of a request and close it, in one transaction; what was billed by this call of `settle`.
+    """Bill every call of a request and close it, in one transaction; what was billed by this call of
+    `settle`.
 
     A repeat bills nothing: reservations close once.
     """

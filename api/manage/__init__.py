@@ -1,4 +1,6 @@
-"""Our own REST under `/api/v1` (uploads, models, jobs, deployments, keys, usage, requests) and the health routes."""
+"""Our own REST under `/api/v1` (uploads, models, jobs, deployments, keys, usage, requests) and the health
+routes.
+"""
 
 from api.manage.routes import routers
 

@@ -65,8 +65,8 @@ async def job_events(
     after: Annotated[int, Query(ge=0)] = 0,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The job's log after event `after`, oldest first. With `Accept: text/event-stream` it is followed: `state`,
-    `progress` and `log` events, until the job has ended. `Last-Event-ID` resumes.
+    """The job's log after event `after`, oldest first. With `Accept: text/event-stream` it is followed:
+    `state`, `progress` and `log` events, until the job has ended. `Last-Event-ID` resumes.
     """
     await given.store.read(jobs.get_job, who.tenant_id, job_id)
     if last_event_id is not None and last_event_id.isdigit():

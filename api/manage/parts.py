@@ -87,7 +87,9 @@ async def _bounded(request: Request, length: int) -> AsyncIterator[bytes]:
 
 
 async def _store(given: Services, writer: BlobWriter, chunks: AsyncIterator[bytes]) -> str:
-    """Write, check and publish the bytes; what goes wrong, a client that leaves too, leaves nothing behind."""
+    """Write, check and publish the bytes; what goes wrong, a client that leaves too, leaves nothing
+    behind.
+    """
     with writer:
         async for chunk in chunks:
             await given.files.run(writer.write, chunk)

@@ -1,4 +1,6 @@
-"""`/api/v1/requests`: one row per API request, with its token counts and times; never a prompt or an answer."""
+"""`/api/v1/requests`: one row per API request, with its token counts and times; never a prompt or an
+answer.
+"""
 
 from __future__ import annotations
 

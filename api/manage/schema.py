@@ -1,5 +1,5 @@
-"""Bodies of the management API. Times are Unix seconds; money is nano-USD in a string, since a JSON number may
-pass through a float on its way.
+"""Bodies of the management API. Times are Unix seconds; money is nano-USD in a string, since a JSON number
+may pass through a float on its way.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class NewFile(Ask):
 
 
 class NewUpload(Ask):
-    """`config` is the checkpoint's config.json. `weight_headers` holds, by file name, what precedes the weights: the JSON
-    header of a safetensors file, the parsed shard index, or the first bytes of a GGUF file in base64. With them
-    what is wrong with a checkpoint is said before its bytes are sent.
+    """`config` is the checkpoint's config.json. `weight_headers` holds, by file name, what precedes the
+    weights: the JSON header of a safetensors file, the parsed shard index, or the first bytes of a GGUF file
+    in base64. With them what is wrong with a checkpoint is said before its bytes are sent.
     """
 
     model: Name

@@ -61,7 +61,9 @@ async def list_uploads(
 
 @router.get("/api/v1/uploads/{upload_id}", response_model=UploadBody, tags=["uploads"])
 async def get_upload(upload_id: str, request: Request, given: Given, who: Reader) -> UploadBody:
-    """An upload with its received parts and fresh URLs for those that are missing: all that a resume needs."""
+    """An upload with its received parts and fresh URLs for those that are missing: all that a resume
+    needs.
+    """
     found = await given.store.read(uploads.get_upload, who.tenant_id, upload_id)
     return await _shown(given, request, found, may_write=who.key.allows(Scope.ADMIN))
 
@@ -81,7 +83,8 @@ async def put_part(
     expires: Annotated[int, Query()],
     signature: Annotated[str, Query()],
 ) -> PartBody:
-    """Receive a part at its signed URL. `x-candela-sha256` (hex), when sent, must match: 400 `checksum_mismatch`.
+    """Receive a part at its signed URL. `x-candela-sha256` (hex), when sent, must match: 400
+    `checksum_mismatch`.
 
     The same bytes again change nothing.
     """

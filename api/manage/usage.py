@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
+from typing import Annotated
 
 from fastapi import Query
 
@@ -24,9 +25,9 @@ _MOST_DAYS = 366
 async def get_usage(
     given: Given,
     who: Reader,
-    start: date | None = Query(default=None, description="First day (UTC); by default 30 days ago"),
-    end: date | None = Query(default=None, description="Day after the last (UTC); by default tomorrow"),
-    verify: bool = Query(default=False, description="Recompute the whole ledger's chain, too"),
+    start: Annotated[date | None, Query(description="First day (UTC); by default 30 days ago")] = None,
+    end: Annotated[date | None, Query(description="Day after the last (UTC); by default tomorrow")] = None,
+    verify: Annotated[bool, Query(description="Recompute the whole ledger's chain, too")] = False,
 ) -> UsageBody:
     """Usage by day (UTC), model and meter within [start, end), with totals."""
     since, until = period(start, end, given.clock())

@@ -1,7 +1,7 @@
 """Frames in, OpenAI objects out: the same events build a stream's chunks and the whole answer. Pure.
 
-Both dialects (`Chat`, `Completion`) share one `Envelope`; concatenating a stream gives the whole answer because
-both are made from the same deltas, and neither drops or reorders one.
+Both dialects (`Chat`, `Completion`) share one `Envelope`; concatenating a stream gives the whole answer
+because both are made from the same deltas, and neither drops or reorders one.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ class Chat:
 
 
 class Completion:
-    """`text_completion`, whole and in chunks. It keeps each choice's length, since offsets run over chunks."""
+    """`text_completion`, whole and in chunks. It keeps each choice's length, since offsets run over
+    chunks.
+    """
 
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope

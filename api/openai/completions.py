@@ -45,7 +45,9 @@ async def completions(body: CompletionRequest, request: Request, given: Given, w
 async def _prompt(
     given: Services, target: Target, raw: str | tuple[int, ...], body: CompletionRequest
 ) -> Prompt:
-    """Tokenize text; ids pass as they are. An echo needs the prompt's text, and its first token's for scores."""
+    """Tokenize text; ids pass as they are. An echo needs the prompt's text, and its first token's for
+    scores.
+    """
     folder = str(target.facts.tokenizer_dir)
     ids = raw if isinstance(raw, tuple) else None
     if ids is None:

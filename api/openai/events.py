@@ -20,7 +20,9 @@ Scored = TokenLogprob | Unscored
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New text of one choice, made of `tokens` new tokens. Their characters may not be whole yet: then no text."""
+    """New text of one choice, made of `tokens` new tokens. Their characters may not be whole yet: then no
+    text.
+    """
 
     choice: int
     text: str
@@ -41,7 +43,9 @@ Event = Piece | End
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """A prompt that the answer repeats: its text, and its first token's text when log-probabilities are wanted."""
+    """A prompt that the answer repeats: its text, and its first token's text when log-probabilities are
+    wanted.
+    """
 
     text: str
     first_token: str | None = None
@@ -59,7 +63,9 @@ def events(group: Iterable[tuple[int, Frame]], n: int, echoes: Sequence[Echo] = 
 
 
 def opening_echoes(echoes: Sequence[Echo], n: int) -> list[Event]:
-    """The prompts' own text, before any token; with log-probabilities the replica's scores bring it instead."""
+    """The prompts' own text, before any token; with log-probabilities the replica's scores bring it
+    instead.
+    """
     return [
         Piece(prompt * n + index, echo.text)
         for prompt, echo in enumerate(echoes)

@@ -1,4 +1,6 @@
-"""The two forms in which OpenAI reports log-probabilities: chat's list of objects, completions' parallel lists."""
+"""The two forms in which OpenAI reports log-probabilities: chat's list of objects, completions' parallel
+lists.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From a checked request to what the engine gets: defaults in their order, clamps, and what the caller is told. Pure.
+"""From a checked request to what the engine gets: defaults in their order, clamps, and what the caller is
+told. Pure.
 
 Order of defaults: the request, then the model's generation_config.json, then OpenAI's own.
 """
@@ -70,8 +71,8 @@ def fit_length(
 ) -> Fit:
     """How many tokens may follow the prompt: what was asked, at most the room that context and KV pool leave.
 
-    Raises: ContextLengthExceeded, PromptTooLarge: no room for one token; with `is_strict` also when the length
-        asked for does not fit.
+    Raises: ContextLengthExceeded, PromptTooLarge: no room for one token; with `is_strict` also when the
+        length asked for does not fit.
     """
     needed = 1 if asked is None else min(asked, 1)
     if prompt_tokens + needed > context_tokens:

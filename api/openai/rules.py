@@ -1,7 +1,7 @@
 """Checks that join several fields or need the operator's limits, and the list of what we can't honour yet.
 
-A parameter that would change the answer's meaning is never ignored: it is refused by name. Fields nobody knows
-are ignored and listed in `x-ignored-params`.
+A parameter that would change the answer's meaning is never ignored: it is refused by name. Fields nobody
+knows are ignored and listed in `x-ignored-params`.
 """
 
 from __future__ import annotations

@@ -146,7 +146,9 @@ class Message(Wire):
 
 
 class ChatRequest(Sampling):
-    """`POST /v1/chat/completions`. Without `max_completion_tokens` the answer may use the room left in the context."""
+    """`POST /v1/chat/completions`. Without `max_completion_tokens` the answer may use the room left in the
+    context.
+    """
 
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None

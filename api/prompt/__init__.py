@@ -1,1 +1,3 @@
-"""Chat templates and tokenizing in child processes: tenants' templates run there, bounded in time and memory."""
+"""Chat templates and tokenizing in child processes: tenants' templates run there, bounded in time and
+memory.
+"""

@@ -1,7 +1,8 @@
-"""A prompt child: `python -m api.prompt.child SECONDS`. Reads calls on stdin, answers on stdout, ends with its parent.
+"""A prompt child: `python -m api.prompt.child SECONDS`. Reads calls on stdin, answers on stdout, ends with
+its parent.
 
-It runs templates and tokenizers that tenants uploaded, so it has no secrets, a memory limit, and an alarm that
-ends it should its parent not be there to do so.
+It runs templates and tokenizers that tenants uploaded, so it has no secrets, a memory limit, and an alarm
+that ends it should its parent not be there to do so.
 """
 
 from __future__ import annotations

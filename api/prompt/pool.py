@@ -1,4 +1,6 @@
-"""A bounded pool of prompt children. A child that takes too long is killed and replaced; its caller gets a 400."""
+"""A bounded pool of prompt children. A child that takes too long is killed and replaced; its caller gets a
+400.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ class PromptRefused(InvalidInput):
 class PromptPool:
     """`size` children, at most `queue` callers waiting for one of them.
 
-    A child keeps the tokenizers it has loaded; loading has a limit of its own, so that the first prompt of a model
-    isn't refused for it.
+    A child keeps the tokenizers it has loaded; loading has a limit of its own, so that the first prompt of a
+    model isn't refused for it.
     """
 
     def __init__(self, *, size: int, queue: int, time_limit_s: float) -> None:
@@ -55,7 +57,8 @@ class PromptPool:
     async def run(self, tokenizer_dir: str, call: dict[str, Any], param: str) -> dict[str, Any]:
         """Let a child do `call` with the tokenizer in `tokenizer_dir`; its answer.
 
-        Raises: Overloaded; InvalidInput naming `param`: PromptTimeout, PromptRefused, or the template's refusal.
+        Raises: Overloaded; InvalidInput naming `param`: PromptTimeout, PromptRefused, or the template's
+            refusal.
         """
         if self._waiting >= self._most_waiting:
             raise Overloaded("too many prompts are being tokenized; try again shortly", retry_after_s=1.0)
@@ -134,7 +137,9 @@ class _Child:
         )
 
     def needs(self, tokenizer_dir: str) -> bool:
-        """Whether the tokenizer must be loaded first. Mirrors the child's own cache, which forgets the oldest."""
+        """Whether the tokenizer must be loaded first. Mirrors the child's own cache, which forgets the
+        oldest.
+        """
         return tokenizer_dir not in self._loaded
 
     def used(self, tokenizer_dir: str) -> None:
@@ -145,7 +150,9 @@ class _Child:
 
     async def ask(self, call: dict[str, Any]) -> dict[str, Any]:
         process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
+        assert process is not None, "a child is started before it is asked"
+        assert process.stdin is not None, "stdin is a pipe"
+        assert process.stdout is not None, "stdout is a pipe"
         process.stdin.write(pack(call))
         await process.stdin.drain()
         (length,) = HEADER.unpack(await process.stdout.readexactly(HEADER.size))

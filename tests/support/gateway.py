@@ -93,7 +93,9 @@ class Gateway:
 
 
 def make_gateway(folder: Path, **settings: object) -> Gateway:
-    """Build it on a fresh database in `folder`. Enter `gateway.app.router.lifespan_context(app)` to run it."""
+    """Build it on a fresh database in `folder`. Enter `gateway.app.router.lifespan_context(app)` to run
+    it.
+    """
     url = f"sqlite:///{folder / 'candela.db'}"
     migrate(url)
     database = Database(url)

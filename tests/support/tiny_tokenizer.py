@@ -1,4 +1,6 @@
-"""A byte-level tokenizer without merges: one token a byte, and two control tokens. Written as a revision's folder is."""
+"""A byte-level tokenizer without merges: one token a byte, and two control tokens. Written as a
+revision's folder is.
+"""
 
 from __future__ import annotations
 

@@ -197,11 +197,13 @@ async def test_a_whole_answer_whose_replica_dies_is_a_500_that_must_not_be_retri
 async def test_a_replica_that_fails_before_the_first_token_is_replaced(
     gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment, tmp_path: Path
 ) -> None:
-    async with wire_replica(tmp_path, lambda r: [Started(3), Die()], "rep_a") as bad:
-        async with wire_replica(tmp_path, replica_id="rep_b") as good:
-            gateway.leases.put(bad.lease(tiny.id, gateway.tenant.id))
-            gateway.leases.put(good.lease(tiny.id, gateway.tenant.id, running=5))
-            response = await http.post("/v1/completions", json=ask())
+    async with (
+        wire_replica(tmp_path, lambda r: [Started(3), Die()], "rep_a") as bad,
+        wire_replica(tmp_path, replica_id="rep_b") as good,
+    ):
+        gateway.leases.put(bad.lease(tiny.id, gateway.tenant.id))
+        gateway.leases.put(good.lease(tiny.id, gateway.tenant.id, running=5))
+        response = await http.post("/v1/completions", json=ask())
     assert response.json()["choices"][0]["text"] == "t0 t1 t2 "
     assert (len(bad.requests), len(good.requests)) == (1, 1)
     assert billed(gateway) == {Meter.PROMPT_TOKENS: 3, Meter.COMPLETION_TOKENS: 3}
@@ -211,11 +213,13 @@ async def test_a_draining_replica_is_passed_over(
     gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment, tmp_path: Path
 ) -> None:
     refuse: list[Step] = [Failed("draining", "no more", retryable=True)]
-    async with wire_replica(tmp_path, lambda r: refuse, "rep_a") as bad:
-        async with wire_replica(tmp_path, replica_id="rep_b") as good:
-            gateway.leases.put(bad.lease(tiny.id, gateway.tenant.id))
-            gateway.leases.put(good.lease(tiny.id, gateway.tenant.id, running=5))
-            response = await http.post("/v1/completions", json=ask())
+    async with (
+        wire_replica(tmp_path, lambda r: refuse, "rep_a") as bad,
+        wire_replica(tmp_path, replica_id="rep_b") as good,
+    ):
+        gateway.leases.put(bad.lease(tiny.id, gateway.tenant.id))
+        gateway.leases.put(good.lease(tiny.id, gateway.tenant.id, running=5))
+        response = await http.post("/v1/completions", json=ask())
     assert response.status_code == 200
 
 

@@ -1,4 +1,6 @@
-"""Requests for a deployment without a free replica: held, woken for, released by slots, bounded, given up in time."""
+"""Requests for a deployment without a free replica: held, woken for, released by slots, bounded, given up in
+time.
+"""
 
 from __future__ import annotations
 
