@@ -16,7 +16,7 @@ def is_healthy(url: str, timeout_s: float = 1.0) -> bool:
     try:
         connection.request("GET", HEALTH_PATH)
         return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
+    except (OSError, http.client.error):
         return False
     finally:
         connection.close()

@@ -105,10 +105,8 @@ def test_a_worker_killed_in_mid_job_is_followed_by_a_second_attempt(
     assert sent.returncode == 0, sent.stderr
     job_id = json.loads(sent.stdout)["job_id"]
     client = platform.client()
-    for event in client.jobs.watch(job_id):
-        if event.attempt == 1 and event.kind == "progress":
-            os.kill(platform.pid_of("worker"), signal.SIGKILL)
-            break
+    wait_until(lambda: client.jobs.get(job_id).stage is not None, 30.0, "the job does something")
+    os.kill(platform.pid_of("worker"), signal.SIGKILL)
     killed_at = time.time()
     job = client.jobs.wait(job_id)
     assert job.attempts == 2
