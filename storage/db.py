@@ -38,24 +38,32 @@ class Database:
         # SQLite has one writer at a time: threads of this process queue here, fairly, instead of polling
         # the file.
         self._writer = threading.Lock() if self.is_sqlite else nullcontext()
+        self._inside = threading.local()
         if self.is_sqlite:
             event.listen(self._engine, "connect", _prepare_sqlite)
             event.listen(self._engine, "begin", _begin_sqlite)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A consistent view; nothing written in it is kept."""
+        """A consistent view, as of its first query; nothing written in it is kept."""
         with self._engine.connect() as conn:
+            if not self.is_sqlite:
+                conn.execution_options(isolation_level="REPEATABLE READ")
             yield conn
             conn.rollback()
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that commits when the block ends and rolls back when it raises. Don't nest it."""
-        with self._writer, self._engine.connect() as plain:
-            conn = plain.execution_options(**{_WRITES: True})
-            with conn.begin():
-                yield conn
+        assert not getattr(self._inside, "is_writing", False), "a write() inside a write() waits for itself"
+        with self._writer, self._engine.connect() as conn:
+            conn.execution_options(**{_WRITES: True})
+            self._inside.is_writing = True
+            try:
+                with conn.begin():
+                    yield conn
+            finally:
+                self._inside.is_writing = False
 
     def close(self) -> None:
         """Close the pooled connections."""

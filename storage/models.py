@@ -76,7 +76,9 @@ def ensure_model(conn: Connection, tenant_id: str, name: str, now: float) -> Mod
     }
     is_live = sa.and_(models.c.tenant_id == tenant_id, models.c.name == name, models.c.deleted_at.is_(None))
     for _ in range(_TRIES):
-        insert_if_absent(conn, models, row, [models.c.tenant_id, models.c.name], models.c.deleted_at.is_(None))
+        insert_if_absent(
+            conn, models, row, [models.c.tenant_id, models.c.name], models.c.deleted_at.is_(None)
+        )
         # Locked, so that it can't be deleted before the caller has put a revision under it.
         found = conn.execute(sa.select(models).where(is_live).with_for_update()).mappings().first()
         if found is not None:

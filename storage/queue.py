@@ -26,6 +26,11 @@ def make_celery(redis_url: str) -> Celery:
             "socket_connect_timeout": 5,
             "socket_keepalive": True,
             "health_check_interval": 10,
+            # Of a sender only: how often it tries a broker that is down. A worker keeps trying for ever.
+            "max_retries": 2,
+            "interval_start": 0.0,
+            "interval_step": 0.2,
+            "interval_max": 0.5,
         },
         enable_utc=True,
         result_backend=None,

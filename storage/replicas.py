@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from common.ids import Kind, new_id
 from common.wire import ReplicaState
+from storage.billing.rating import MAX_BEHIND_S
 from storage.errors import IllegalTransition, ReplicaNotFound
 from storage.ledger.append import append
 from storage.records import Deployment, Meter, Replica, ReplicaChange, UsageEvent
@@ -151,11 +152,11 @@ def meter_replica(conn: Connection, replica_id: str, now: float, price_version: 
         quantity=seconds,
         price_version=price_version,
         model=name,
-        occurred_at=replica.metered_until,
+        occurred_at=max(replica.metered_until, now - MAX_BEHIND_S),
         deployment_id=replica.deployment_id,
         attempt_epoch=won - 1,
     )
-    append(conn, event)
+    append(conn, event, now=now)
     return seconds
 
 

@@ -153,7 +153,7 @@ def set_revision_failed(conn: Connection, revision_id: str, failure: Failure, no
 
 
 def _lock_jobs(conn: Connection, revision_id: str) -> None:
-    """Take locks in one order everywhere, job before revision before upload: else two writers may deadlock."""
+    """Take locks in one order, job before revision before upload, so that writers can not deadlock."""
     conn.execute(sa.select(jobs.c.id).where(jobs.c.revision_id == revision_id).with_for_update())
 
 

@@ -95,7 +95,7 @@ class DiskBlobs:
     def open(self, key: str) -> BinaryIO:
         """Raises: BadBlobKey, BlobNotFound."""
         try:
-            return self.path(key).open("rb")
+            return self._file(key).open("rb")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise BlobNotFound(key) from None
 
@@ -106,7 +106,7 @@ class DiskBlobs:
 
     def exists(self, key: str) -> bool:
         """Raises: BadBlobKey."""
-        return self.path(key).is_file()
+        return self._file(key).is_file()
 
     def keys(self, prefix: str) -> tuple[str, ...]:
         """Every key under a directory, sorted. Raises: BadBlobKey."""
@@ -117,7 +117,7 @@ class DiskBlobs:
     def delete(self, key: str) -> bool:
         """Raises: BadBlobKey."""
         try:
-            self.path(key).unlink()
+            self._file(key).unlink()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return False
         return True
@@ -153,6 +153,9 @@ class DiskBlobs:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
                 count += 1
         return count
+
+    def _file(self, key: str) -> Path:
+        return self.root / check_key(key)
 
     def _chunks(self, key: str) -> Iterable[bytes]:
         with self.open(key) as file:

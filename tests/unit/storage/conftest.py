@@ -1,4 +1,4 @@
-"""A fresh database a test. The same tests run on PostgreSQL when CANDELA_TEST_POSTGRES_URL names a server's database."""
+"""A fresh database a test: SQLite, and PostgreSQL too when CANDELA_TEST_POSTGRES_URL names a server."""
 
 from __future__ import annotations
 

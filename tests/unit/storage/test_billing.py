@@ -72,7 +72,14 @@ def test_rounding_is_off_by_at_most_half_a_unit(amount, places):
 
 @pytest.mark.parametrize(
     ("nano", "text"),
-    [(0, "0"), (1, "0.000000001"), (-1, "-0.000000001"), (10**9, "1"), (1_230_000_000, "1.23"), (100, "0.0000001")],
+    [
+        (0, "0"),
+        (1, "0.000000001"),
+        (-1, "-0.000000001"),
+        (10**9, "1"),
+        (1_230_000_000, "1.23"),
+        (100, "0.0000001"),
+    ],
 )
 def test_the_exact_form_has_no_needless_digits(nano, text):
     assert exact_usd(nano) == text
@@ -86,7 +93,9 @@ def test_the_rounded_form_has_a_fixed_number_of_decimals(nano, places, text):
     assert rounded_usd(nano, places) == text
 
 
-@pytest.mark.parametrize("text", ["", "1.", ".5", "1e3", "0.0000000001", "1,5", " 1", "NaN", "--1", "+1", "١"])
+@pytest.mark.parametrize(
+    "text", ["", "1.", ".5", "1e3", "0.0000000001", "1,5", " 1", "NaN", "--1", "+1", "١"]
+)
 def test_other_forms_of_an_amount_are_refused(text):
     with pytest.raises(ValueError, match="amount"):
         parse_usd(text)
@@ -131,7 +140,8 @@ def test_the_default_book_can_be_looked_up_by_its_version():
 
 
 @pytest.mark.parametrize(
-    ("offset_s", "is_fine"), [(0, True), (300, True), (301, False), (-35 * 86_400, True), (-35 * 86_400 - 1, False)]
+    ("offset_s", "is_fine"),
+    [(0, True), (300, True), (301, False), (-35 * 86_400, True), (-35 * 86_400 - 1, False)],
 )
 def test_event_times_far_from_now_are_a_problem(offset_s, is_fine):
     assert (event_time_problem(NOW + offset_s, NOW) is None) == is_fine

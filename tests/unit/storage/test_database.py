@@ -71,7 +71,9 @@ def test_a_row_needs_its_tenant(db):
 def test_a_column_refuses_a_value_of_another_type(db):
     with pytest.raises((sa.exc.IntegrityError, sa.exc.DataError)), db.write() as conn:
         conn.execute(
-            sa.text("INSERT INTO tenants (id, name, spend_cap_nano_usd, created_at) VALUES ('a', 'b', 'much', 0)")
+            sa.text(
+                "INSERT INTO tenants (id, name, spend_cap_nano_usd, created_at) VALUES ('a', 'b', 'much', 0)"
+            )
         )
 
 
@@ -103,6 +105,21 @@ def test_a_reader_does_not_wait_for_a_writer(db):
         thread.start()
         thread.join(5.0)
     assert seen == [0]
+
+
+def test_a_write_inside_a_write_is_caught_at_once(db):
+    with db.write(), pytest.raises(AssertionError), db.write():
+        pass
+    with db.write() as conn:
+        assert is_writing(conn)
+
+
+def test_a_reader_sees_one_moment(db):
+    with db.read() as conn:
+        assert list_tenants(conn) == ()
+        with db.write() as writer:
+            a_tenant(writer)
+        assert list_tenants(conn) == ()
 
 
 def _add_one(db):

@@ -20,7 +20,9 @@ def test_a_secret_finds_its_key(conn, tenant):
     assert keys.find_key(conn, secret) == key
 
 
-@pytest.mark.parametrize("change", [lambda s: s[:-1], lambda s: s + "x", str.upper, lambda _: "", lambda _: "ck_"])
+@pytest.mark.parametrize(
+    "change", [lambda s: s[:-1], lambda s: s + "x", str.upper, lambda _: "", lambda _: "ck_"]
+)
 def test_another_secret_finds_nothing(conn, tenant, change):
     _, secret = keys.create_key(conn, tenant.id, "laptop", [Scope.INFERENCE], NOW)
     assert keys.find_key(conn, change(secret)) is None

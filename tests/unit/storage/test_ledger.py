@@ -55,7 +55,9 @@ def test_a_replay_three_days_later_seen_by_another_clock_is_still_a_replay(conn,
     assert ledger.spent_nano_usd(conn, tenant.id) == 500
 
 
-@pytest.mark.parametrize("change", [{"quantity": 11}, {"model": "other"}, {"deployment_id": "dep_2"}, {"api_key_id": "key_2"}])
+@pytest.mark.parametrize(
+    "change", [{"quantity": 11}, {"model": "other"}, {"deployment_id": "dep_2"}, {"api_key_id": "key_2"}]
+)
 def test_the_same_id_with_another_body_is_refused_and_logged(conn, tenant, change):
     ledger.append(conn, event(tenant.id))
     with structlog.testing.capture_logs() as logs, pytest.raises(LedgerConflict):
@@ -121,7 +123,10 @@ def test_the_rows_of_a_request_are_its_bill(conn, tenant):
     ledger.append(conn, event(tenant.id, "req_2"))
     ledger.append(conn, event(tenant.id, "req_1", Meter.COMPLETION_TOKENS, 7))
     rows = ledger.events_of_request(conn, tenant.id, "req_1")
-    assert [(r.event.meter, r.event.quantity) for r in rows] == [("prompt_tokens", 10), ("completion_tokens", 7)]
+    assert [(r.event.meter, r.event.quantity) for r in rows] == [
+        ("prompt_tokens", 10),
+        ("completion_tokens", 7),
+    ]
 
 
 def test_a_keys_spending_is_counted(conn, tenant):
@@ -195,7 +200,9 @@ def chain(quantities):
     """Rows of one tenant, without a database."""
     rows, prev = [], GENESIS
     for n, quantity in enumerate(quantities):
-        rows.append(next_row(n, prev, event(request=f"req_{n}", quantity=quantity, occurred_at=NOW + n), NOW + n))
+        rows.append(
+            next_row(n, prev, event(request=f"req_{n}", quantity=quantity, occurred_at=NOW + n), NOW + n)
+        )
         prev = rows[-1].hash
     return rows
 

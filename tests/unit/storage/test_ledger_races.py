@@ -37,6 +37,23 @@ def test_writers_at_once_make_one_unbroken_chain(db, database_url):
     assert (report.is_intact, report.rows, report.total_nano_usd) == (True, 100, 100 * 500)
 
 
+def test_the_chain_can_be_checked_while_it_grows(db):
+    tenant = make_tenant(db)
+
+    def write(n: int) -> bool:
+        with db.write() as conn:
+            return ledger.append(conn, event(tenant, f"req_{n}"))
+
+    def check(_: int) -> bool:
+        with db.read() as conn:
+            return ledger.verify_chain(conn, tenant.id).is_intact
+
+    with ThreadPoolExecutor(4) as pool:
+        written, checked = pool.map(write, range(60)), pool.map(check, range(60))
+        assert all(written)
+        assert all(checked)
+
+
 def test_one_event_delivered_by_many_is_recorded_once(db):
     tenant = make_tenant(db)
 

@@ -54,7 +54,9 @@ def test_a_migration_that_fails_leaves_the_schema_as_it_was(empty_database_url):
 
 
 def test_every_table_has_a_tenant():
-    without = [t.name for t in metadata.tables.values() if "tenant_id" not in t.columns and t.name != "tenants"]
+    without = [
+        t.name for t in metadata.tables.values() if "tenant_id" not in t.columns and t.name != "tenants"
+    ]
     assert without == []
 
 

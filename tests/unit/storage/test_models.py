@@ -27,7 +27,9 @@ def test_models_are_listed_by_name_within_their_tenant(conn, tenant):
 
 
 def test_ensuring_a_model_twice_gives_the_same(conn, tenant):
-    assert models.ensure_model(conn, tenant.id, "a", NOW) == models.ensure_model(conn, tenant.id, "a", NOW + 1)
+    assert models.ensure_model(conn, tenant.id, "a", NOW) == models.ensure_model(
+        conn, tenant.id, "a", NOW + 1
+    )
 
 
 def test_an_unknown_model_is_an_error(conn, tenant):

@@ -67,18 +67,30 @@ def test_plain_relative_names_are_accepted(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "a/.", "a\\b", "a\nb", "a\x00", "x" * 256, ".."]
+    "name",
+    ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "a/.", "a\\b", "a\nb", "a\x00", "x" * 256, ".."],
 )
 def test_names_that_could_leave_their_directory_are_refused(name):
     assert not is_safe_name(name)
 
 
 def test_a_refusal_lists_every_problem():
-    specs = [FileSpec("../a", 1, digest("a")), FileSpec("b", 0, digest("b")), FileSpec("c", 1, "XYZ"), a_file("d"), a_file("d")]
+    specs = [
+        FileSpec("../a", 1, digest("a")),
+        FileSpec("b", 0, digest("b")),
+        FileSpec("c", 1, "XYZ"),
+        a_file("d"),
+        a_file("d"),
+    ]
     with pytest.raises(UploadRefused) as caught:
         check_files(specs)
     found = [(p.code, p.where) for p in caught.value.problems]
-    assert found == [("bad_file_name", "../a"), ("empty_file", "b"), ("bad_digest", "c"), ("duplicate_file", "d")]
+    assert found == [
+        ("bad_file_name", "../a"),
+        ("empty_file", "b"),
+        ("bad_digest", "c"),
+        ("duplicate_file", "d"),
+    ]
     assert caught.value.code == "bad_file_name"
 
 

@@ -65,7 +65,7 @@ def test_an_unknown_replica_is_an_error(conn):
 
 def test_replicas_are_listed_by_deployment_and_state(conn, tenant, deployment):
     other = a_deployment(conn, tenant, "other", "model-2")
-    starting = replicas.insert_replica(conn, deployment, NOW)
+    starting = replicas.insert_replica(conn, deployment, NOW, replica_id="rep_0")
     ready = a_ready_replica(conn, deployment)
     gone = replicas.set_replica_state(conn, a_ready_replica(conn, other).id, P.GONE, NOW)
     assert replicas.list_replicas(conn) == (starting, ready)
@@ -76,7 +76,10 @@ def test_replicas_are_listed_by_deployment_and_state(conn, tenant, deployment):
 def test_a_process_can_be_noted(conn, deployment):
     replica = replicas.insert_replica(conn, deployment, NOW)
     replicas.set_replica_pid(conn, replica.id, 4711, "/run/x")
-    assert (replicas.load_replica(conn, replica.id).pid, replicas.load_replica(conn, replica.id).socket_path) == (
+    assert (
+        replicas.load_replica(conn, replica.id).pid,
+        replicas.load_replica(conn, replica.id).socket_path,
+    ) == (
         4711,
         "/run/x",
     )
@@ -156,7 +159,12 @@ def test_no_change_is_a_flat_line_at_zero():
 
 
 def test_ready_and_draining_seconds_count():
-    changes = [change("a", P.STARTING, 0), change("a", P.READY, 10), change("a", P.DRAINING, 30), change("a", P.GONE, 40)]
+    changes = [
+        change("a", P.STARTING, 0),
+        change("a", P.READY, 10),
+        change("a", P.DRAINING, 30),
+        change("a", P.GONE, 40),
+    ]
     assert ready_seconds(changes, 0, 100) == 30
 
 

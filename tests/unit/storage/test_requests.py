@@ -15,7 +15,14 @@ COUNTS = TokenCounts(prompt_tokens=12, completion_tokens=30, cached_tokens=4)
 
 def open_one(conn, tenant, request_id="req_1", **more):
     requests.open_request(
-        conn, request_id, tenant.id, model="chat", endpoint="/v1/chat/completions", is_stream=True, now=NOW, **more
+        conn,
+        request_id,
+        tenant.id,
+        model="chat",
+        endpoint="/v1/chat/completions",
+        is_stream=True,
+        now=NOW,
+        **more,
     )
 
 

@@ -25,7 +25,11 @@ def bill(conn, tenant, request_id="req_1"):
 
 def test_a_reservation_is_open_until_it_is_closed(conn, tenant):
     made = reserve(conn, tenant, deployment_id="dep_1")
-    assert (made.state, made.lease_expires_at, made.counts) == (ReservationState.OPEN, NOW + 30, TokenCounts())
+    assert (made.state, made.lease_expires_at, made.counts) == (
+        ReservationState.OPEN,
+        NOW + 30,
+        TokenCounts(),
+    )
     assert ledger.open_reservations(conn, tenant.id) == (made,)
     assert ledger.get_reservation(conn, "req_1") == made
 
@@ -57,7 +61,12 @@ def test_a_settled_event_has_the_reservations_facts(conn, tenant):
     reserve(conn, tenant, deployment_id="dep_1", api_key_id=key.id)
     ledger.settle(conn, "req_1", COUNTS, NOW + 5)
     event = ledger.list_ledger(conn, tenant.id)[0].event
-    assert (event.model, event.deployment_id, event.api_key_id, event.price_version) == ("chat", "dep_1", key.id, "list-1")
+    assert (event.model, event.deployment_id, event.api_key_id, event.price_version) == (
+        "chat",
+        "dep_1",
+        key.id,
+        "list-1",
+    )
 
 
 def test_a_request_that_generated_nothing_is_settled_without_a_bill(conn, tenant):
