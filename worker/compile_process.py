@@ -37,6 +37,7 @@ log = structlog.get_logger()
 
 _PYTHON = (sys.executable, *(("-P",) if sys.flags.safe_path else ()))
 _TICK_S = 0.25
+_KEPT_LOGS = 100
 _TAIL_BYTES = 4096
 _TAIL_SHOWN = 300
 
@@ -85,6 +86,7 @@ class ProcessCompiler:
 
     def compile(self, request: CompileRequest, log_path: Path, watch: Watch) -> Done:
         log_path.parent.mkdir(parents=True, exist_ok=True)
+        _drop_old_logs(log_path.parent)
         with log_path.open("wb") as output:
             process = subprocess.Popen(
                 [*self._config.program, "--niceness", str(self._config.niceness)],
@@ -211,6 +213,12 @@ def _read_reports(stdout: IO[bytes], reports: queue.SimpleQueue[Report | None]) 
                 log.warning("compile_report_unreadable", line=line[:200].decode(errors="replace"))
     finally:
         reports.put(None)
+
+
+def _drop_old_logs(directory: Path) -> None:
+    old = sorted(directory.glob("compile-*.log"))
+    for path in old[: max(len(old) - _KEPT_LOGS + 1, 0)]:
+        path.unlink(missing_ok=True)
 
 
 def _last_line(path: Path) -> str:

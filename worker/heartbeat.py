@@ -41,7 +41,7 @@ class Heartbeat:
 
     def note_memory(self, rss_bytes: int) -> None:
         """Pass this on with the next renewal, so that the job's row knows the peak if we die."""
-        self._rss_bytes = rss_bytes
+        self._rss_bytes = max(rss_bytes, self._rss_bytes or 0)
 
     def __enter__(self) -> Heartbeat:
         self._thread.start()
