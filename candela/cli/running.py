@@ -42,21 +42,21 @@ def run_artifact(
 ) -> None:
     """Generate text with a compiled artifact, without the platform."""
     from batching.prompt import PromptProfile
-    from common.wire import Sampling
+    from common.wire import Delta, Sampling
 
     profile = PromptProfile.load(out / "tokenizer")
     ids = _encode(profile, prompt if prompt is not None else sys.stdin.read(), chat)
     room = min(max_tokens, max(profile.context_length - len(ids), 1))
+    texts, generated = [], 0
     with _opened(out, len(ids) + room, threads) as engine:
         began = time.perf_counter()
         request = engine.request(ids, max_tokens=room, sampling=Sampling(temperature=temperature, seed=seed))
-        texts: list[str] = []
-        for text in engine.generate(request):
-            texts.append(text)
-            if not as_json:
-                print(text, end="", flush=True)
+        for frame in engine.stream(request):
+            generated = frame.completion_tokens
+            if isinstance(frame, Delta):
+                texts.append(frame.text)
+                print("" if as_json else frame.text, end="", flush=True)
         took_s = time.perf_counter() - began
-        generated = engine.stats().generation_tokens
     facts: dict[str, Any] = {"prompt_tokens": len(ids), "completion_tokens": generated, "seconds": took_s}
     if as_json:
         return print_json({"text": "".join(texts), **facts})
@@ -94,7 +94,7 @@ def _opened(out: Path, tokens: int, threads: int | None) -> Iterator[LocalEngine
     from batching.replica.local import LocalEngine
 
     blocks = -(-tokens // _BLOCK_TOKENS) + 1
-    engine = LocalEngine.open(out / "artifact", out / "tokenizer", kv_blocks=blocks, threads=threads)
+    engine = LocalEngine(out / "artifact", out / "tokenizer", kv_blocks=blocks, threads=threads)
     try:
         yield engine
     finally:
