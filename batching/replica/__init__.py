@@ -1,1 +1,1 @@
-"""batching.replica."""
+"""The serving process (`main`), and the same engine inside another process (`local`, `workloads`)."""

@@ -2,7 +2,8 @@
 
 A row's logits are a hash of its sequence's whole history, read back from the cache through the block table:
 a block that was lost, shared wrongly or overwritten changes the answer, or is caught at once by its position.
-Tokens 0..255 are bytes; `NAN_TOKEN` poisons the logits of its row, `HANG_TOKEN` never returns.
+Tokens 0..255 are bytes; `NAN_TOKEN` poisons the logits of its row, `HANG_TOKEN` never returns,
+`CRASH_TOKEN` raises.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ VOCABULARY = 260
 STOP_TOKEN = 256
 NAN_TOKEN = 257
 HANG_TOKEN = 258
+CRASH_TOKEN = 259
 
 
 def logits_after(tokens: list[int]) -> np.ndarray:
@@ -64,6 +66,8 @@ class FakeProgram:
         del self.batches[:-1000]
         if HANG_TOKEN in batch.token_ids:
             self._never.wait()
+        if CRASH_TOKEN in batch.token_ids:
+            raise RuntimeError("the fake program was told to crash")
         self._never.wait(self._step_s)
         self._tokens[batch.slots] = batch.token_ids
         self._positions[batch.slots] = batch.positions
