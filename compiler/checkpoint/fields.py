@@ -72,10 +72,7 @@ class Fields:
 
     def token(self, name: str, absent: int | None) -> int | None:
         """One token id, or none."""
-        value = self.raw.get(name, absent)
-        if value is None:
-            return None
-        ids = self.tokens(name, absent=())
+        ids = self.tokens(name, absent=() if absent is None else (absent,))
         return ids[0] if ids else None
 
     def tokens(self, name: str, absent: tuple[int, ...]) -> tuple[int, ...]:
