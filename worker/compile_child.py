@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 import threading
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from common.errors import PlatformError
 from compiler.errors import CompilerError
@@ -59,17 +59,22 @@ class Reporter:
 def main() -> None:
     """Answer one request; exit 0 when it was answered, even with `Failed`."""
     arguments = _arguments()
-    reporter = Reporter(_claim_stdout())
+    reporter = Reporter(claim_stdout())
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     os.nice(arguments.niceness)
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
     request = decode_request(sys.stdin.buffer.readline())
     control = Control()
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, control), name="listen", daemon=True).start()
+    threading.Thread(target=listen, args=(sys.stdin.buffer, control), name="listen", daemon=True).start()
     reporter.say(_answer(request, reporter, control))
+    leave(0)
+
+
+def leave(status: int) -> NoReturn:
+    """End at once: the listening thread sits in a read, and nothing is left to clean up."""
     sys.stderr.flush()
-    os._exit(0)  # the listening thread sits in a read; nothing is left to clean up
+    os._exit(status)
 
 
 def _answer(request: CompileRequest, reporter: Reporter, control: Control) -> Report:
@@ -83,14 +88,15 @@ def _answer(request: CompileRequest, reporter: Reporter, control: Control) -> Re
         return Failed(error.code, str(error))
 
 
-def _claim_stdout() -> BinaryIO:
+def claim_stdout() -> BinaryIO:
     """Take stdout for reports and send every other print, of C libraries too, to stderr."""
     reports = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    sys.stdout = sys.stderr
     return reports
 
 
-def _listen(stdin: BinaryIO, control: Control) -> None:
+def listen(stdin: BinaryIO, control: Control) -> None:
     for line in stdin:
         with contextlib.suppress(ValueError):
             control.hear(Word(line.decode().strip()))
