@@ -24,8 +24,12 @@ REPORTED_ENDED = 1_000
 class RequestBook:
     """Written by the engine's thread, read by the server's; every method takes the lock."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], *, kept: int = KEPT_ENDED, reported: int = REPORTED_ENDED
+    ) -> None:
         self._clock = clock
+        self._kept = kept
+        self._reported = reported
         self._lock = threading.Lock()
         self._open: dict[str, RequestCounts] = {}
         self._made: dict[str, dict[int, int]] = {}
@@ -61,7 +65,7 @@ class RequestBook:
             self._last_end = self._clock()
             if counts.prompt_tokens or counts.completion_tokens:
                 self._ended[request_id] = counts
-            if len(self._ended) > KEPT_ENDED:
+            if len(self._ended) > self._kept:
                 dropped, _ = self._ended.popitem(last=False)
                 log.error("ended_counts_dropped", extra={"facts": {"request_id": dropped}})
             return counts
@@ -89,5 +93,5 @@ class RequestBook:
     def reports(self) -> tuple[tuple[RequestCounts, ...], tuple[RequestCounts, ...]]:
         """Open requests, and the oldest ended ones that were not acknowledged."""
         with self._lock:
-            ended = [counts for counts, _ in zip(self._ended.values(), range(REPORTED_ENDED), strict=False)]
+            ended = [counts for counts, _ in zip(self._ended.values(), range(self._reported), strict=False)]
             return tuple(self._open.values()), tuple(ended)

@@ -19,6 +19,7 @@ from batching.replica.local import LocalEngine
 WORKLOADS = ((1, 128, 64), (1, 512, 1), (8, 128, 64), (32, 128, 64))
 ENGINE = "candela"
 _WARM_UP = (1, 16, 4)
+_LARGEST_ID = 40_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,11 @@ def as_json(row: Row) -> dict[str, str | int | float]:
     return {name: value for name, value in asdict(row).items() if value is not None}
 
 
-def random_prompts(count: int, length: int) -> list[list[int]]:
-    """The same random ids in every run and for every engine."""
+def random_prompts(count: int, length: int, vocab_size: int = _LARGEST_ID) -> list[list[int]]:
+    """The same random ids in every run and for every engine, as long as the vocabulary has them."""
     rng = random.Random(count * 1000 + length)
-    return [[rng.randrange(10, 40000) for _ in range(length)] for _ in range(count)]
+    end = min(_LARGEST_ID, vocab_size)
+    return [[rng.randrange(10, end) for _ in range(length)] for _ in range(count)]
 
 
 def run_workloads(
@@ -62,14 +64,14 @@ def run_workloads(
 ) -> list[Row]:
     """Run every workload on a freshly opened engine."""
     sequences, length, out = _WARM_UP
-    _run(engine, random_prompts(sequences, length), out)
+    _run(engine, random_prompts(sequences, length, engine.vocab_size), out)
     rows: list[Row] = [StartRow(ENGINE, round(engine.clock() - engine.opened_at_s, 2))]
     rows += [_measure(engine, *workload, repeats) for workload in workloads]
     return rows
 
 
 def _measure(engine: LocalEngine, sequences: int, length: int, out: int, repeats: int) -> WorkloadRow:
-    prompts = random_prompts(sequences, length)
+    prompts = random_prompts(sequences, length, engine.vocab_size)
     before_s, before_count = engine.host_time
     total_s = _timed(engine, prompts, out, repeats)
     after_s, after_count = engine.host_time
