@@ -89,6 +89,7 @@ def test_stopping_twice_is_a_no_op(started):
     server = started()
     server.stop()
     server.stop()
+    assert not server.is_alive()
 
 
 def test_a_second_server_in_a_directory_in_use_is_refused(started):
