@@ -15,7 +15,7 @@ from scheduler.members import Phases
 from scheduler.snapshot import DeploymentFigures, Snapshot
 
 _COLD_START_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0)
-_PHASES = frozenset({"queue", "start", "fetch", "verify", "map", "warmup"})
+_PHASES = frozenset({"queue", "start", "import", "fetch", "verify", "map", "warmup"})
 _OWN_LABELS = ("tenant", "deployment")
 _ALIAS_LABELS = ("model_name", "engine")
 

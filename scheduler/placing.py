@@ -38,7 +38,7 @@ def size(deployment: Deployment, build: Build, shape: ServingShape, rules: NodeR
     """
     asked = max(deployment.kv_ceiling_tokens // shape.kv.block_size, 1)
     blocks = min(asked, kv_blocks(shape.kv, rules.kv_budget_bytes))
-    private = blocks * shape.kv.bytes_per_block + rules.overhead_bytes
+    private = (blocks + 1) * shape.kv.bytes_per_block + rules.overhead_bytes  # one more: the null block
     return Sizing(
         kv_blocks=blocks,
         kv_ceiling_tokens=blocks * shape.kv.block_size,

@@ -40,7 +40,9 @@ class SchedulerSettings(BaseSettings):
     poll_timeout_s: Annotated[float, Field(gt=0)] = 5.0
     poll_patience_s: Annotated[float, Field(gt=0)] = 30.0
     start_timeout_s: Annotated[float, Field(gt=0)] = 120.0
-    drain_timeout_s: Annotated[float, Field(gt=0)] = 300.0
+    drain_timeout_s: Annotated[float, Field(gt=0)] = 90.0
+    """More than a replica takes itself to end its streams (60 s)."""
+
     stop_grace_s: Annotated[float, Field(ge=0)] = 10.0
     """How long replicas may finish their streams when the scheduler itself is stopped."""
 

@@ -71,7 +71,8 @@ def acknowledgeable(conn: Connection, request_ids: Collection[str]) -> frozenset
 
 
 def _close(conn: Connection, reservation: Reservation, counts: TokenCounts, now: float) -> None:
-    if counts == TokenCounts():
+    """Bill what was generated; a request that the platform lost before its first token costs nothing."""
+    if counts.completion_tokens == 0:
         ledger.release(conn, reservation.request_id, now)
     else:
         ledger.settle(conn, reservation.request_id, counts, now)

@@ -111,9 +111,9 @@ def test_the_gateways_own_counts_are_billed_when_the_replica_is_gone(
     assert bill(database, tenant) == {Meter.PROMPT_TOKENS: 10, Meter.COMPLETION_TOKENS: 2}
 
 
-def test_a_request_that_computed_nothing_is_released(database: Database, tenant: Tenant) -> None:
+def test_a_request_lost_before_its_first_token_costs_nothing(database: Database, tenant: Tenant) -> None:
     reserve(database, tenant)
-    settle(database, CountBook(), Fleet())
+    settle(database, *world(reported(("req_1", 10, 0))))
     assert bill(database, tenant) == {}
     with database.read() as conn:
         assert ledger.get_reservation(conn, "req_1").state is ReservationState.RELEASED
