@@ -50,6 +50,7 @@ def publish(
         return found
     top = build_prefix(tenant_id, build_key)
     prefix = check_key(f"{top}/{publication_id}")
+    store.delete_prefix(prefix)  # what this very attempt left when it died half-way
     files = tuple(_store(store, f"{prefix}/{name}", path) for name, path in _files(directories))
     body = {
         "build_key": build_key,

@@ -71,7 +71,7 @@ def test_of_racing_publications_one_stays_whole_and_the_rest_is_deleted(blobs, t
 
 
 def test_an_attempt_that_died_half_way_does_not_hinder_its_repeat(blobs, tmp_path):
-    blobs.put("artifacts/ten_1/b1/job_1-1/artifact/manifest.json", [b"half"])
+    blobs.put("artifacts/ten_1/b1/job_1-1/artifact/kernels/left-over.so", [b"half"])
     made = publish(blobs, "ten_1", "b1", "job_1-1", build(tmp_path, "whole"))
     assert texts(blobs, made.prefix) == {"whole"}
 
