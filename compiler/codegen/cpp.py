@@ -145,6 +145,8 @@ class _Printer:
     def _loop(self, loop: Loop) -> None:
         a, b = loop.axis, loop.block
         end = extent = self.x.size(self.kernel.extents[a])
+        self.put("{")
+        self.depth += 1
         if loop.upper is not None:
             self.put(f"const int64_t {a}_end = c_min({extent}, {self.x.index(loop.upper)});")
             end = f"{a}_end"
@@ -156,6 +158,8 @@ class _Printer:
         self._count(a, b, end)
         self.depth -= 1
         self._inside(loop.body)
+        self.depth -= 1
+        self.put("}")
 
     # Statements
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,9 +17,14 @@ Array = npt.NDArray[Any]
 
 
 def interpret(
-    root: Term, axes: Sequence[str], extents: Mapping[str, Size], buffers: Mapping[str, Array], dims: Mapping[str, int]
+    root: Term,
+    axes: Sequence[str],
+    extents: Mapping[str, Size],
+    buffers: Mapping[str, Array],
+    dims: Mapping[str, int],
+    precision: type[np.floating[Any]] = np.float64,
 ) -> Array:
-    """The tensor of `root` over `axes`, computed in float64.
+    """The tensor of `root` over `axes`, computed in float64, or in float32 as a plain program would.
 
     `buffers` hold storage arrays (uint16 bits for bf16). An index outside its buffer is clamped, as compiled
     programs may do. A bf16 or f16 cast rounds as the program's does.
@@ -29,7 +34,7 @@ def interpret(
     order.extend(a for a in dict.fromkeys(bound) if a not in order)
     sizes = {a: bind(extents[a], dims) for a in order}
     with np.errstate(all="ignore"):
-        value = _Interpreter(order, sizes, buffers, dims).value(root)
+        value = _Interpreter(order, sizes, buffers, dims, precision).value(root)
     shape = [sizes[a] if a in axes else 1 for a in order]
     full = np.broadcast_to(value, shape)
     moved = np.transpose(full, [order.index(a) for a in axes] + [i for i, a in enumerate(order) if a not in axes])
@@ -44,6 +49,7 @@ class _Interpreter:
     sizes: Mapping[str, int]
     buffers: Mapping[str, Array]
     dims: Mapping[str, int]
+    precision: type[np.floating[Any]]
     _memo: dict[Term, Array] = field(default_factory=dict)
 
     def value(self, root: Term) -> Array:
@@ -65,7 +71,7 @@ class _Interpreter:
             return self._reduce(term)
         if term.kind is Kind.NUM:
             value = bind(cast(Size, term.attr), self.dims) if term.dtype is DType.I32 else term.attr
-            return np.full((1,) * len(self.order), value, dtype=_storage(term.dtype))
+            return np.full((1,) * len(self.order), value, dtype=self._storage(term.dtype))
         if term.kind is Kind.IDX:
             shape = [1] * len(self.order)
             shape[self.order.index(axis_of(term))] = self.sizes[axis_of(term)]
@@ -73,7 +79,12 @@ class _Interpreter:
         args = [self._get(a) for a in term.args]
         if term.kind is Kind.LOAD:
             return self._load(term, args)
-        return _pointwise(term, args)
+        return _pointwise(term, args, self._storage)
+
+    def _storage(self, dtype: DType) -> type:
+        if dtype is DType.I32:
+            return np.int64
+        return np.bool_ if dtype is DType.BOOL else self.precision
 
     def _load(self, term: Term, indices: list[Array]) -> Array:
         data = self.buffers[buffer_of(term)]
@@ -85,8 +96,8 @@ class _Interpreter:
             )
             picked = data[clamped]
         if term.dtype is DType.BF16:
-            return bf16_to_f32(picked).astype(np.float64)
-        return picked.astype(_storage(term.dtype))
+            return bf16_to_f32(picked).astype(self.precision)
+        return picked.astype(self._storage(term.dtype))
 
     def _reduce(self, term: Term) -> Array:
         axis, body = axis_of(term), term.args[0]
@@ -110,20 +121,14 @@ class _Interpreter:
             operands += [f.reshape([f.shape[i] for i in dims]), dims]
             live |= set(dims)
         if at not in live:
-            operands += [np.ones(n), [at]]
+            operands += [np.ones(n, self.precision), [at]]
         kept = sorted(live - {at})
         out = np.einsum(*operands, kept, optimize=True)
         sizes = iter(out.shape)
         return cast(Array, out.reshape([next(sizes) if i in kept else 1 for i in range(len(self.order))]))
 
 
-def _storage(dtype: DType) -> type:
-    if dtype is DType.I32:
-        return np.int64
-    return np.bool_ if dtype is DType.BOOL else np.float64
-
-
-def _pointwise(term: Term, a: list[Array]) -> Array:
+def _pointwise(term: Term, a: list[Array], storage: Callable[[DType], type]) -> Array:
     match term.kind:
         case Kind.EXP2:
             return cast(Array, np.exp2(a[0]))
@@ -134,7 +139,7 @@ def _pointwise(term: Term, a: list[Array]) -> Array:
         case Kind.SQRT:
             return cast(Array, np.sqrt(a[0]))
         case Kind.RECIP:
-            return cast(Array, 1.0 / a[0])
+            return cast(Array, np.reciprocal(a[0]))
         case Kind.ADD:
             return cast(Array, a[0] + a[1])
         case Kind.MUL:
@@ -152,14 +157,15 @@ def _pointwise(term: Term, a: list[Array]) -> Array:
         case Kind.SELECT:
             return np.where(a[0], a[1], a[2])
         case Kind.CAST:
-            return _cast(a[0], term.dtype)
+            return _cast(a[0], term.dtype, storage)
         case kind:
             raise AssertionError(f"{kind} has no value")
 
 
-def _cast(x: Array, dtype: DType) -> Array:
+def _cast(x: Array, dtype: DType, storage: Callable[[DType], type]) -> Array:
+    wide = storage(DType.F32)
     if dtype is DType.BF16:
-        return bf16_to_f32(round_to_bf16(x.astype(np.float32))).astype(np.float64)
+        return bf16_to_f32(round_to_bf16(x.astype(np.float32))).astype(wide)
     if dtype is DType.F16:
-        return x.astype(np.float16).astype(np.float64)
-    return x.astype(_storage(dtype))
+        return x.astype(np.float16).astype(wide)
+    return x.astype(storage(dtype))

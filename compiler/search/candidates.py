@@ -1,0 +1,112 @@
+"""Candidates for one definition: every form of its term under every schedule that fits, ranked by the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler.egraph.extract import variants
+from compiler.egraph.saturate import saturate
+from compiler.ir.dtype import DType
+from compiler.lower.canonical import Canonical
+from compiler.lower.errors import FormationError
+from compiler.lower.formation import form
+from compiler.lower.schedule import Schedule
+from compiler.lower.terms import Kind, Term, cast_to
+from compiler.lower.tiles import Kernel
+from compiler.lower.verify import verify_kernel
+from compiler.search.cost import predicted_seconds
+from compiler.search.space import schedules
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A range of step sizes, and the sizes at which candidates for it are measured."""
+
+    name: str
+    low: int
+    high: int
+    representative: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What fixes a row's bits: candidates of one recipe may serve different buckets, others may not."""
+
+    term: str
+    stream_block: int
+    is_packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A kernel to try. `predicted` is in seconds, by bucket name."""
+
+    name: str
+    term: Term
+    schedule: Schedule
+    kernel: Kernel
+    predicted: Mapping[str, float]
+
+    @property
+    def recipe(self) -> Recipe:
+        block = self.schedule.stream_block if self.schedule.stream else 0
+        return Recipe(self.term.key, block, any(p.is_packed for p in self.kernel.params))
+
+
+def forms(definition: Canonical, seeds: int) -> tuple[Term, ...]:
+    """Distinct forms of a definition's term, best by the extraction cost first.
+
+    A narrowing cast at the root stays there: algebra never moves a term through it.
+    """
+    root = definition.term
+    core = root.args[0] if root.kind is Kind.CAST and root.args[0].dtype is DType.F32 else root
+    if core.dtype is not DType.F32:
+        return (root,)
+    found = variants(saturate(core), core, seeds)
+    return tuple(cast_to(f, root.dtype) for f in found)
+
+
+def candidates(
+    definition: Canonical, buckets: Sequence[Bucket], threads: int, seeds: int
+) -> tuple[Candidate, ...]:
+    """Every candidate that can be formed; equal kernels are kept once.
+
+    Raises:
+        FormationError: no schedule fits this definition.
+    """
+    found: list[Candidate] = []
+    refused: list[str] = []
+    for number, term in enumerate(forms(definition, seeds)):
+        variant = definition.with_term(term)
+        for schedule in schedules(variant):
+            try:
+                kernel = form(variant, schedule)
+            except FormationError as error:
+                refused.append(f"{schedule.describe()}: {error}")
+                continue
+            verify_kernel(kernel)
+            predicted = {b.name: predicted_seconds(kernel, b.representative, threads) for b in buckets}
+            name = f"k_{definition.key}_{number}_{len(found)}"
+            found.append(Candidate(name, term, schedule, kernel, predicted))
+    if not found:
+        raise FormationError(f"no schedule fits {definition.term!r:.200}: {'; '.join(refused[:3])}")
+    return tuple(found)
+
+
+def shortlist(
+    found: Sequence[Candidate], buckets: Sequence[Bucket], per_bucket: int
+) -> tuple[Candidate, ...]:
+    """The best `per_bucket` of each bucket by prediction; each recipe that can win brings its best along."""
+    kept: dict[str, Candidate] = {}
+    for bucket in buckets:
+        ranked = sorted(found, key=lambda c: (c.predicted[bucket.name], c.name))
+        for c in ranked[:per_bucket]:
+            kept[c.name] = c
+    recipes = {c.recipe for c in kept.values()}
+    for bucket in buckets:
+        for recipe in recipes:
+            same = [c for c in found if c.recipe == recipe]
+            best = min(same, key=lambda c: (c.predicted[bucket.name], c.name))
+            kept.setdefault(best.name, best)
+    return tuple(c for c in found if c.name in kept)

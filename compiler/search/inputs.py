@@ -1,0 +1,119 @@
+"""Inputs for the gate and the clock: random values on several sets, and indices that stay inside what they index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.ir.dim import Size, bind
+from compiler.ir.dtype import DType, round_to_bf16
+from compiler.lower.canonical import Canonical
+from compiler.lower.indexing import linear
+from compiler.lower.terms import Kind, Term, buffer_of, topological
+
+Array = npt.NDArray[Any]
+
+
+_DISTINCT_VALUES = 1_048_573
+
+
+class InputSet(StrEnum):
+    """What the values look like. `LARGE` makes exponents overflow unless a maximum is subtracted; `OFFSET` makes
+    differences of large values cancel; `RISING` moves a running maximum at every tile."""
+
+    UNIT = "unit"
+    LARGE = "large"
+    OFFSET = "offset"
+    RISING = "rising"
+
+
+def make_inputs(
+    definition: Canonical, dims: Mapping[str, int], kind: InputSet, seed: int
+) -> dict[str, Array]:
+    """One array per buffer, in storage form; what the definition writes starts as zeros."""
+    rng = np.random.default_rng([seed, list(InputSet).index(kind)])
+    limits = index_limits(definition)
+    unique = {buffer_of(x) for x in topological(definition.place.indices) if x.kind is Kind.LOAD}
+    out: dict[str, Array] = {}
+    for name, buffer in definition.buffers.items():
+        shape = tuple(bind(s, dims) for s in buffer.shape)
+        if name == definition.place.buffer:
+            out[name] = np.zeros(shape, dtype=_storage(buffer.dtype))
+        elif buffer.dtype is DType.I32:
+            limit = max(bind(limits.get(name, 2), dims), 1)
+            out[name] = _indices(rng, shape, limit, is_unique=name in unique)
+        elif buffer.dtype is DType.BOOL:
+            out[name] = rng.integers(0, 2, shape).astype(np.bool_)
+        else:
+            values = _values(rng, shape, kind)
+            out[name] = round_to_bf16(values) if buffer.dtype is DType.BF16 else values.astype(_storage(buffer.dtype))
+    return out
+
+
+def index_limits(definition: Canonical) -> Mapping[str, Size]:
+    """For each i32 buffer, below what its values must stay to be a valid index wherever they are used as one."""
+    found: dict[str, Size] = {}
+    roots = [definition.term, *definition.place.indices]
+    uses = [(x.args, definition.buffers[buffer_of(x)].shape) for x in topological(roots) if x.kind is Kind.LOAD]
+    place = definition.place
+    uses.append((place.indices, definition.buffers[place.buffer].shape))
+    for args, shape in uses:
+        for index, size in zip(args, shape, strict=True):
+            for name, limit in _limits_of(index, size):
+                found[name] = _smaller(found.get(name), limit)
+    return found
+
+
+def _limits_of(index: Term, size: Size) -> Iterator[tuple[str, Size]]:
+    """Limits that one index below `size` puts on the buffers it is read from."""
+    for atom, coefficient in linear(index).coefficients.items():
+        if coefficient != 1:
+            continue
+        if atom.kind is Kind.LOAD:
+            yield buffer_of(atom), size
+        elif atom.kind is Kind.FLOOR_DIV and atom.args[0].kind is Kind.LOAD:
+            divisor = atom.args[1].attr
+            assert isinstance(divisor, int)
+            yield buffer_of(atom.args[0]), size * divisor
+
+
+def _smaller(a: Size | None, b: Size) -> Size:
+    if a is None:
+        return b
+    return a if isinstance(a, int) and isinstance(b, int) and a < b else b
+
+
+def _indices(rng: np.random.Generator, shape: tuple[int, ...], limit: int, *, is_unique: bool) -> Array:
+    count = int(np.prod(shape))
+    if is_unique and limit >= count:
+        return rng.permutation(limit)[:count].reshape(shape).astype(np.int32)
+    return rng.integers(0, limit, shape).astype(np.int32)
+
+
+def _values(rng: np.random.Generator, shape: tuple[int, ...], kind: InputSet) -> npt.NDArray[np.float32]:
+    values = _normal(rng, shape)
+    if kind is InputSet.LARGE:
+        return values * np.float32(8.0)
+    if kind is InputSet.OFFSET:
+        return values + np.float32(30.0)
+    if kind is InputSet.RISING and shape:
+        ramp = np.linspace(-4.0, 4.0, shape[-1], dtype=np.float32)
+        return values * np.float32(0.25) + ramp
+    return values
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    """Unit normal values; a large array repeats a prime number of them, which is much faster to make."""
+    count = int(np.prod(shape))
+    fresh = rng.standard_normal(min(count, _DISTINCT_VALUES), dtype=np.float32)
+    return np.resize(fresh, shape)
+
+
+def _storage(dtype: DType) -> npt.DTypeLike:
+    return {DType.BF16: np.uint16, DType.F16: np.float16, DType.BOOL: np.bool_, DType.I32: np.int32}.get(
+        dtype, np.float32
+    )
