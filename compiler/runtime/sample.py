@@ -160,7 +160,8 @@ def _pick(logits: Floats, row: SamplingRow, scratch: Floats) -> int | None:
         return int(values.argmax())
     weights = np.subtract(values, peak, out=scratch)
     with np.errstate(over="ignore"):
-        weights *= np.float32(1.0 / row.temperature)
+        if row.temperature != 1.0:
+            weights *= np.float32(1.0 / row.temperature)
         np.exp(weights, out=weights)
     draw = uniform(row.seed, row.stream, row.position)
     is_cut = row.min_p > 0.0 or row.top_p < 1.0 or 0 < row.top_k < len(weights)
@@ -199,17 +200,15 @@ def _penalise(out: Floats, row: SamplingRow, history: History) -> None:
 
 def _kept(weights: Floats, row: SamplingRow) -> tuple[Ids, Floats]:
     """Ids and weights that survive min-p, top-k and top-p, in an order fixed by the row. The peak is 1."""
-    if 0 < row.top_k < len(weights):
-        ids, kept = _best(weights, row.top_k)
-    else:
-        ids, kept = np.arange(len(weights)), weights
-    if row.min_p > 0.0:
-        survivors = np.flatnonzero(kept >= np.float32(row.min_p))
-        ids, kept = ids[survivors], kept[survivors]
+    has_top_k = 0 < row.top_k < len(weights)
+    if not has_top_k and row.min_p <= 0.0:
+        ids = _nucleus(weights, row.top_p)
+        return ids, weights[ids]
+    ids = _best(weights, row.top_k)[0] if has_top_k else np.flatnonzero(weights >= np.float32(row.min_p))
+    ids = ids[weights[ids] >= np.float32(row.min_p)]
     if row.top_p < 1.0:
-        nucleus = _nucleus(kept, row.top_p)
-        ids, kept = ids[nucleus], kept[nucleus]
-    return ids, kept
+        ids = ids[_nucleus(weights[ids], row.top_p)]
+    return ids, weights[ids]
 
 
 def _nucleus(weights: Floats, share: float) -> Ids:
@@ -218,8 +217,10 @@ def _nucleus(weights: Floats, share: float) -> Ids:
     Nothing but the neighbourhood of the edge is sorted. A peaked distribution has its edge among the weights
     near the peak. A flat one is binned by the upper 16 bits of each weight, which order as the weights do.
     """
-    wanted = share * float(weights.sum())
-    edge = np.flatnonzero(weights >= _NEAR_PEAK)
+    wanted = share * float(
+        np.einsum("i->", weights)
+    )  # a sum twice as fast as `sum`, exact enough for an edge
+    (edge,) = np.nonzero(weights >= _NEAR_PEAK)
     sure, before = edge[:0], 0.0
     if float(weights[edge].sum()) < wanted:
         keys = _PEAK_KEY - (weights.view(np.uint32) >> 16).astype(np.intp)
