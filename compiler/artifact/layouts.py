@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from compiler.ir.dtype import DType
+
 PANEL = 64
 """Output columns of a packed panel."""
 
@@ -29,6 +31,17 @@ def panel_stride_bytes(layout: WeightLayout, k: int) -> int:
         case WeightLayout.PACKED_AMX_64:
             return -(-k // 32) * 32 * PANEL * 2
     raise ValueError(f"{layout} has no panels")
+
+
+def packed_dtype(layout: WeightLayout) -> DType | None:
+    """The element type that a packed layout fixes; none for ROW_MAJOR."""
+    match layout:
+        case WeightLayout.ROW_MAJOR:
+            return None
+        case WeightLayout.PACKED_F32_64:
+            return DType.F32
+        case WeightLayout.PACKED_BF16_64 | WeightLayout.PACKED_AMX_64:
+            return DType.BF16
 
 
 def packed_nbytes(layout: WeightLayout, rows: int, k: int) -> int:

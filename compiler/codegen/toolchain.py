@@ -99,7 +99,7 @@ class Toolchain:
         defines: Sequence[str] = (),
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Path:
-        """A shared object of these translation units, from the cache or built; with the thread team by default.
+        """A shared object of these translation units, cached or built; with the thread team by default.
 
         The path lies in the cache: copy it to keep it. Each unit is cached by itself.
 
