@@ -1,0 +1,242 @@
+"""The table of contents: a checkpoint becomes an artifact.
+
+    inspect -> graph -> search (define, saturate, form, print, build, gate, measure) -> assemble -> build -> pack -> write
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.artifact.manifest import DimRange, KvGeometry, ModelFacts
+from compiler.artifact.writer import ArtifactWriter
+from compiler.assemble import Assembled, arena_report, assemble
+from compiler.buckets import step_buckets
+from compiler.checkpoint import ModelConfig, inspect_directory
+from compiler.codegen.toolchain import Toolchain, find_compiler
+from compiler.errors import CompilerError
+from compiler.ir.dtype import DType
+from compiler.ir.graph import Graph, verify
+from compiler.runtime.cpu import Level, best_level, host_features, level_named
+from compiler.search.program import EFFORTS, Effort, SearchedProgram, Setting, Stopped, kernels_source, search
+from compiler.zoo import StepLimits, build_llama, rope_tables
+from compiler.zoo.weights import Weights, open_weights
+
+VERSION = "1"
+"""Part of every cache key: raised when the same input may give another artifact."""
+
+BLOCK_SIZE = 16
+_DTYPES = {"f32": DType.F32, "bf16": DType.BF16}
+
+
+class BadOption(CompilerError):
+    """A compile option that means nothing."""
+
+    code = "invalid_option"
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What to compile for. `budget` is "none", "quick", "full", or seconds; `level` None takes this CPU's best."""
+
+    dtype: str = "bf16"
+    budget: str | float = "quick"
+    target: str = "cpu"
+    max_context: int | None = None
+    seed: int = 0
+    max_batched_tokens: int = 512
+    max_sequences: int = 32
+    threads: int | None = None
+    level: str | None = None
+    cache_dir: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`fraction` is of the whole compile."""
+
+    stage: str
+    fraction: float
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileReport:
+    """What a compile did; the artifact holds it as report.json. `model` are the facts that serving needs."""
+
+    seconds: float
+    target: str
+    level: str
+    compiler: str
+    definitions: int
+    distinct: int
+    candidates: int
+    refused: int
+    memory: Mapping[str, object]
+    model: Mapping[str, object]
+    kernels: tuple[Mapping[str, object], ...] = field(default_factory=tuple)
+
+
+def compile_checkpoint(
+    checkpoint: Path,
+    out_dir: Path,
+    options: CompileOptions,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    is_busy: Callable[[], bool] = lambda: False,
+) -> CompileReport:
+    """Compile the checkpoint in a folder (or a GGUF file) into the artifact folder `out_dir`.
+
+    Raises:
+        CheckpointError: the checkpoint does not hold what its config promises.
+        BadOption, UnsupportedModel: it cannot be compiled like this.
+        Stopped: `should_stop` said so; nothing is left behind.
+        CompilerError: the toolchain failed, or no candidate passed the gate.
+    """
+    start = time.perf_counter()
+    effort = _effort(options.budget)
+    on_progress(Progress("inspect", 0.0, "reading headers"))
+    info = inspect_directory(checkpoint)
+    context = options.max_context or info.config.max_position_embeddings
+    graph = _graph(info.config, options, context)
+    level = level_named(options.level) if options.level else best_level(host_features())
+    toolchain = Toolchain(find_compiler(os.environ.get("CXX")), _cache_dir(options))
+    with tempfile.TemporaryDirectory(prefix="candela-search-") as work:
+        setting = _setting(graph, options, effort, Path(work), toolchain, level, should_stop, is_busy)
+
+        def report(fraction: float, message: str) -> None:
+            on_progress(Progress("search", 0.02 + 0.78 * fraction, message))
+
+        searched = search(graph, setting, report)
+        assembled = assemble(searched, setting.buckets, level.name, toolchain.compiler.version)
+        on_progress(Progress("build", 0.82, f"{len(assembled.candidates)} kernels"))
+        kernels = toolchain.shared_object(
+            kernels_source(assembled.candidates, setting.dims), level, should_stop=should_stop
+        )
+        facts = _facts(info.config, options, context)
+        made = _report(start, options, level, toolchain, searched, assembled, facts)
+        with open_weights(info) as weights, ArtifactWriter(out_dir) as writer:
+            for name, array, use in _weights(weights, assembled, graph, info.config, context):
+                if should_stop():
+                    raise Stopped("the compile was stopped")
+                writer.add_weight(name, array, use.layout)
+                on_progress(Progress("pack", 0.9, name.removeprefix("w:")[:80]))
+            writer.add_kernels(level.name, kernels)
+            writer.add_report(asdict(made))
+            writer.finish(
+                target=options.target, dims=_dims(graph, setting.dims), model=facts, programs=[assembled.program]
+            )
+    on_progress(Progress("done", 1.0, f"{made.seconds:.0f} s"))
+    return made
+
+
+def _effort(budget: str | float) -> Effort:
+    if isinstance(budget, str) and budget in EFFORTS:
+        return EFFORTS[budget]
+    try:
+        seconds = float(budget)
+    except ValueError as error:
+        raise BadOption(f"budget {budget!r} is none of {', '.join(EFFORTS)}, nor seconds") from error
+    return EFFORTS["none"] if seconds < 10 else EFFORTS["quick"] if seconds < 180 else EFFORTS["full"]
+
+
+def _graph(config: ModelConfig, options: CompileOptions, context: int) -> Graph:
+    if options.dtype not in _DTYPES:
+        raise BadOption(f"dtype {options.dtype!r} is none of {', '.join(_DTYPES)}")
+    if options.target != "cpu":
+        raise BadOption(f"target {options.target!r} is not built by this function; see `candela compile --help`")
+    limits = StepLimits(options.max_batched_tokens, options.max_sequences)
+    graph = build_llama(
+        config, dtype=options.dtype, max_context=context, block_size=BLOCK_SIZE, limits=limits
+    )
+    verify(graph)
+    return graph
+
+
+def _setting(
+    graph: Graph,
+    options: CompileOptions,
+    effort: Effort,
+    work: Path,
+    toolchain: Toolchain,
+    level: Level,
+    should_stop: Callable[[], bool],
+    is_busy: Callable[[], bool],
+) -> Setting:
+    return Setting(
+        dims=tuple(s.name for s in graph.symbols),
+        buckets=step_buckets(graph),
+        threads=options.threads or os.cpu_count() or 1,
+        effort=effort,
+        seed=options.seed,
+        work_dir=work,
+        build=lambda source: toolchain.shared_object(source, level, should_stop=should_stop),
+        should_stop=should_stop,
+        is_busy=is_busy,
+    )
+
+
+def _cache_dir(options: CompileOptions) -> Path:
+    return options.cache_dir or Path.home() / ".cache" / "candela"
+
+
+def _dims(graph: Graph, order: tuple[str, ...]) -> list[DimRange]:
+    found = {s.name: s for s in graph.symbols}
+    return [DimRange(n, found[n].low, found[n].high) for n in order]
+
+
+def _facts(config: ModelConfig, options: CompileOptions, context: int) -> ModelFacts:
+    kv = KvGeometry(
+        config.num_hidden_layers, config.num_key_value_heads, config.head_dim, _DTYPES[options.dtype]
+    )
+    return ModelFacts(
+        config.vocab_size, context, BLOCK_SIZE, options.max_batched_tokens, options.max_sequences, kv
+    )
+
+
+def _weights(
+    weights: Weights, assembled: Assembled, graph: Graph, config: ModelConfig, context: int
+) -> Iterator[tuple[str, npt.NDArray[Any], Any]]:
+    """Every weight a launch names, in its element type and before packing."""
+    tables = rope_tables(config, context)
+    for use in assembled.weights:
+        if use.weight in tables:
+            array: npt.NDArray[Any] = np.asarray(tables[use.weight], dtype=np.float32)
+        elif graph.weights[use.weight].dtype is DType.BF16:
+            array = weights.bf16(use.weight)
+        else:
+            array = weights.f32(use.weight)
+        yield use.name, array, use
+
+
+def _report(
+    start: float,
+    options: CompileOptions,
+    level: Level,
+    toolchain: Toolchain,
+    searched: SearchedProgram,
+    assembled: Assembled,
+    facts: ModelFacts,
+) -> CompileReport:
+    records = [r for t in searched.tuned.values() for r in t.records]
+    return CompileReport(
+        seconds=round(time.perf_counter() - start, 3),
+        target=options.target,
+        level=level.name,
+        compiler=toolchain.compiler.version,
+        definitions=len(searched.instances),
+        distinct=len(searched.tuned),
+        candidates=len(records),
+        refused=sum(bool(r.refusal) for r in records),
+        memory=arena_report(assembled.arena),
+        model=asdict(facts),
+        kernels=tuple(asdict(r) for r in records),
+    )
