@@ -22,11 +22,16 @@ _MAX_INT_BITS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one rendering may use. `values` counts the items of lists and maps, nested ones included."""
+    """What one rendering may use.
+
+    `characters` bounds each text, `values` each list or map with all that is nested in it, `made_bytes` all
+    that is ever made, kept or not.
+    """
 
     seconds: float = 2.0
-    characters: int = 8_000_000
+    characters: int = 4_000_000
     values: int = 400_000
+    made_bytes: int = 256 << 20
     source_characters: int = 262_144
 
 
@@ -37,6 +42,7 @@ class Guard:
     limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.monotonic
     _deadline: float = field(init=False)
+    _made_bytes: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._deadline = self.clock() + self.limits.seconds
@@ -60,8 +66,9 @@ class Guard:
             )
 
     def checked(self, value: object) -> object:
-        """`value`, once it is known to be within bounds; lazy iterators are watched as they run."""
+        """A new `value`, once it is known to be within bounds."""
         self.tick()
+        self.made(value)
         if isinstance(value, str):
             self.size(len(value))
         elif isinstance(value, int):
@@ -69,6 +76,15 @@ class Guard:
         elif isinstance(value, (dict, *_COLLECTIONS)):
             self.weigh(value)
         return value
+
+    def made(self, value: object) -> None:
+        """Count the memory of a new text or list."""
+        if isinstance(value, str):
+            self._made_bytes += len(value) if value.isascii() else 4 * len(value)
+        elif isinstance(value, (list, tuple)):
+            self._made_bytes += 8 * len(value)
+        if self._made_bytes > self.limits.made_bytes:
+            raise ChatTemplateError("the chat template makes more text than any prompt needs")
 
     def count(self, values: int) -> None:
         """Refuse a list or map of that many values."""
@@ -108,10 +124,16 @@ class Guard:
         return str(value)
 
     def join(self, parts: Iterable[str]) -> str:
-        """All parts as one text, measured first."""
-        listed = list(parts)
-        self.size(sum(map(len, listed)))
-        return "".join(listed)
+        """All parts as one text, measured as they come."""
+        listed: list[str] = []
+        characters = 0
+        for part in parts:
+            characters += len(part)
+            self.size(characters)
+            listed.append(part)
+        text = "".join(listed)
+        self.made(text)
+        return text
 
     def repeat(self, value: object, times: object) -> None:
         """Check `value * times`."""

@@ -115,7 +115,7 @@ class Marker:
             and isinstance(value, str)
             and self._control.may_be_inside(value)
         ):
-            return f"{self._cut}{value}{self._cut}"
+            return f"{self._cut}{self._mark_text(value)}{self._cut}"
         return self.mark(value, depth)
 
     def _mark_text(self, text: str) -> str:

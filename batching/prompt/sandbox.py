@@ -109,7 +109,7 @@ class TemplateEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         return _Watched(items) if isinstance(items, (list, tuple)) else GUARD.get().each(items)
 
     def guard_value(self, value: object) -> object:
-        """A list, tuple or map that the template spelled out."""
+        """A list, tuple or map that the template spelled out, or a slice."""
         return GUARD.get().checked(value)
 
     def guard_concat(self, *parts: object) -> str:
@@ -140,6 +140,10 @@ class _Guarding(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         return _call("guard_concat", node.nodes, node)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        self.generic_visit(node)
+        return _call("guard_value", [node], node) if isinstance(node.arg, nodes.Slice) else node
 
     def visit_List(self, node: nodes.List) -> nodes.Node:
         self.generic_visit(node)
@@ -297,7 +301,7 @@ def _tojson(
     text = json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
-    guard.size(len(text))
+    guard.checked(text)
     return text
 
 
