@@ -77,13 +77,17 @@ def _plan_decodes(draft: _Draft, order: Items[Sequence]) -> None:
 
 def _plan_admissions(draft: _Draft, state: EngineState) -> None:
     """Admit in order until something does not fit; only who waits for a sibling is passed over."""
+    passed_over: set[int] = set()
     for sequence in state.waiting:
+        if id(sequence.owner) in passed_over:
+            continue
         places = state.config.max_sequences - len(state.running) - len(draft.admitted)
         if places <= 0 or draft.budget <= 0 or draft.rows <= 0:
             return
         shareable = _shareable_tokens(sequence, state.pool.block_size)
         donor = _donor(sequence, draft)
         if donor is not None and shareable and donor.computed < shareable:
+            passed_over.add(id(sequence.owner))
             continue
         shared = tuple(donor.blocks[: state.pool.blocks_for(shareable)]) if donor is not None else ()
         missing = draft.missing_blocks(sequence) - len(shared)
