@@ -230,7 +230,8 @@ class _Printer:
         self.put("#pragma GCC ivdep")
         self.put(f"  for (int l = 0; l < 16; l++) {{ const int64_t {a}_i = {a}_j + l; (void){a}_i; {step} }}")
         self.put("}")
-        self.put(f"for (int l = 0; {a}_j + l < {a}_n; l++) {{ const int64_t {a}_i = {a}_j + l; (void){a}_i; {step} }}")
+        each = f"{{ const int64_t {a}_i = {a}_j + l; (void){a}_i; {step} }}"
+        self.put(f"for (int l = 0; {a}_j + l < {a}_n; l++) {each}")
         tree = f"lanes_{op}(lanes)"
         ref = self.x.tile(s.tile)
         joined = f"lane_{op}({ref}, {tree})" if s.accumulate else tree
@@ -290,4 +291,3 @@ class _Printer:
         if operand.col_stride == 1:
             return pointer, row, f"dot_{suffix}"
         return pointer, str(operand.col_stride), f"dot_{suffix}_nt"
-

@@ -10,7 +10,7 @@ from compiler.codegen.indices import IndexPrinter
 from compiler.ir.dim import Size
 from compiler.ir.dtype import DType
 from compiler.lower.indexing import linear
-from compiler.lower.terms import Kind, Term, buffer_of
+from compiler.lower.terms import Kind, Term, buffer_of, tile_of
 from compiler.lower.tiles import Kernel, Tile
 
 C_TYPES: Mapping[DType, str] = {
@@ -102,7 +102,7 @@ class CExpressions:
 
     def number(self, value: float) -> str:
         if math.isnan(value):
-            return "__builtin_nanf(\"\")"
+            return '__builtin_nanf("")'
         if math.isinf(value):
             return "__builtin_inff()" if value > 0 else "-__builtin_inff()"
         return f"{float(value).hex()}f"
@@ -111,8 +111,7 @@ class CExpressions:
         """A float, bool, or half-float value; an i32 term is an index."""
         match term.kind:
             case Kind.TILE:
-                name, axes = term.attr  # type: ignore[misc]
-                return self._tile(name, axes)  # type: ignore[has-type]
+                return self._tile(*tile_of(term))
             case Kind.LOAD if term.dtype is not DType.I32:
                 return self.memory(term)
             case Kind.NUM if isinstance(term.attr, bool):

@@ -1,1 +1,3 @@
-"""The algebra e-graph: encode index terms, saturate goal-directed rules, extract terms. The only user of egglog."""
+"""The algebra e-graph: encode index terms, saturate goal-directed rules, extract terms. The only user of
+egglog.
+"""

@@ -1,6 +1,7 @@
 """Extraction: one acyclic choice per class, lowest cost, bottom-up; seeded noise gives other plans.
 
-Ties and noise are keyed by a term's own digest, never by egglog's ids, so a seed gives the same term everywhere.
+Ties and noise are keyed by a term's own digest, never by egglog's ids, so a seed gives the same term
+everywhere.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from compiler.lower.online import passes
 from compiler.lower.terms import REDUCTIONS, Kind, Term, make, num, online, rebuild, topological
 
 _WEIGHTS: Mapping[Kind, float] = {
-    Kind.EXP2: 8, Kind.LOG2: 8, Kind.SIN: 8, Kind.SQRT: 4, Kind.RECIP: 4, Kind.DIV: 4, Kind.ADD: 1, Kind.MUL: 1,
-    Kind.SELECT: 1, Kind.MOD: 2, Kind.SUM: 40, Kind.MAX: 40, Kind.ONLINE: 25,
+    Kind.EXP2: 8, Kind.LOG2: 8, Kind.SIN: 8, Kind.SQRT: 4, Kind.RECIP: 4, Kind.DIV: 4,
+    Kind.ADD: 1, Kind.MUL: 1, Kind.SELECT: 1, Kind.MOD: 2, Kind.SUM: 40, Kind.MAX: 40, Kind.ONLINE: 25,
 }  # fmt: skip
 _PASS = 60.0  # each pass over an axis; without it ties are broken in favour of multi-pass plans
 _SWEEPS = 40
@@ -84,7 +85,9 @@ class Extractor:
 
 
 def variants(saturated: Saturated, original: Term, seeds: int) -> tuple[Term, ...]:
-    """Distinct forms of a definition, best by cost first: greedy, without online reductions, seeded, as written."""
+    """Distinct forms of a definition, best by cost first: greedy, without online reductions, seeded, as
+    written.
+    """
     found = [Extractor(saturated).root(), Extractor(saturated, banned=("Online",)).root()]
     found.extend(Extractor(saturated, seed=s, temperature=1.0).root() for s in range(seeds))
     return tuple(dict.fromkeys([*found, original]))

@@ -1,4 +1,6 @@
-"""The egglog language of the algebra, and the facts that rules ask for. The one place that names egglog's sorts."""
+"""The egglog language of the algebra, and the facts that rules ask for. The one place that names egglog's
+sorts.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _HEAD = """
 
 
 def _facts() -> str:
-    """`indep(t, k)`: some member of the class does not mention k. `onk(t, k)`: it contains a reduction over k."""
+    """`indep(t, k)`: some member of the class does not mention k. `onk(t, k)`: it contains a reduction over
+    k.
+    """
     lines = []
     for op in ("Sum", "Max"):
         lines.append(f"(rule ((= e ({op} k b))) ((indep e k) (onk e k)) :ruleset facts)")
@@ -46,5 +50,6 @@ def program_head(rules: tuple[Rule, ...]) -> str:
 
 
 def _in_ruleset(text: str) -> str:
-    assert text.startswith("(rule ") and text.endswith(")")
+    assert text.startswith("(rule ")
+    assert text.endswith(")")
     return f"{text[:-1]} :ruleset algebra)"

@@ -1,7 +1,9 @@
 """The rules as data: each has a name, a family, a safety class, one sentence, and its egglog text.
 
-Goal-directed: only what stands under a reduction over `k` is split, and only into (depends on k) and (does not).
-Free algebra (commute, associate, exp(a+b)) is deliberately absent: it grows without bound and would remove the
+Goal-directed: only what stands under a reduction over `k` is split, and only into (depends on k) and (does
+not).
+Free algebra (commute, associate, exp(a+b)) is deliberately absent: it grows without bound and would remove
+the
 subtraction of the maximum that keeps an exponential finite. No rule is shaped like a model's layer.
 """
 
@@ -93,7 +95,8 @@ FACTORS = (
     _factor("term-through-right", "A term of the right side is a term of the sum.",
             "(rule ((= e (Add a b)) (asp b k d i)) ((asp e k (Add a d) i)))", "biased"),
     _factor("term-through-scale", "A term of a scaled value is scaled with it.",
-            "(rule ((= e (Mul a c)) (asp a k d i) (indep c k)) ((asp e k (Mul d c) (Mul i c))))", "scaled_softmax"),
+            "(rule ((= e (Mul a c)) (asp a k d i) (indep c k)) ((asp e k (Mul d c) (Mul i c))))",
+            "scaled_softmax"),
 )  # fmt: skip
 
 CONCLUSIONS = (
@@ -104,7 +107,7 @@ CONCLUSIONS = (
          "A term that does not depend on k is added after the maximum: rounding is monotone.",
          "(rule ((= e (Max k b)) (asp b k d i)) ((union e (Add i (Max k d)))))", "biased"),
     Rule("sum-online", Family.CASCADED, Safety.NEEDS_GATE,
-         "A sum whose body carries a factor of running reductions over the same axis runs in their pass, rescaled.",
+         "A sum whose body carries a factor of running reductions over k runs in their pass, rescaled.",
          "(rule ((= e (Sum k b)) (xfac b k d i) (onk i k)) ((union e (Online k b i))))", "softmax"),
 )  # fmt: skip
 

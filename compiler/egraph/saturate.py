@@ -113,7 +113,7 @@ def _encode(root: Term) -> tuple[str, Mapping[str, Term]]:
             args = " ".join(names[a] for a in term.args)
             bound = f'"{axis_of(term)}" ' if term.kind in REDUCTIONS else ""
             lines.append(f"(let {name} ({_NAMES[term.kind]} {bound}{args}))")
-    lines.append(f'(let $root {names[root]}) (relation isroot (T)) (isroot $root)')
+    lines.append(f"(let $root {names[root]}) (relation isroot (T)) (isroot $root)")
     return "\n".join(lines), leaves
 
 
@@ -143,7 +143,8 @@ def _read_back(graph: EGraph) -> tuple[tuple[ENode, ...], str]:
     root = ""
     for entry in raw.values():
         children = tuple(
-            raw[c]["eclass"] if raw[c]["op"] in OPERATORS else raw[c]["op"].strip('"') for c in entry["children"]
+            raw[c]["eclass"] if raw[c]["op"] in OPERATORS else raw[c]["op"].strip('"')
+            for c in entry["children"]
         )
         if entry["op"] in OPERATORS:
             nodes.append(ENode(entry["op"], entry["eclass"], children))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler.ir.dtype import DType
 from compiler.lower.indexing import add_index, const_index
 from compiler.lower.terms import REDUCTIONS, Kind, Term, axis_of, num, substitute, topological
-from compiler.ir.dtype import DType
 
 _INF = float("inf")
 
@@ -27,7 +27,8 @@ class StreamBounds:
 def derive(axis: str, bodies: Sequence[tuple[Term, Kind]], tiled: frozenset[str]) -> StreamBounds:
     """Bounds of a pass over `axis` whose reductions have these bodies.
 
-    Only bounds that are one value for the whole tile are taken: an index that mentions one of the `tiled` axes
+    Only bounds that are one value for the whole tile are taken: an index that mentions one of the `tiled`
+    axes
     is left as a mask.
     """
     lower: Term | None = None

@@ -35,7 +35,9 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    """A definition over canonical names. `buffers` describes each name; `key` is equal for equal computations."""
+    """A definition over canonical names. `buffers` describes each name; `key` is equal for equal
+    computations.
+    """
 
     axes: tuple[str, ...]
     extents: Mapping[str, Size]

@@ -1,6 +1,7 @@
 """Contractions: a sum of a product whose factors fall into two groups that share only the summed axis.
 
-This is the whole of matmul detection: it finds weight products, scores, weighted values, and operands that are
+This is the whole of matmul detection: it finds weight products, scores, weighted values, and operands that
+are
 themselves expressions (normalised, rotated, dequantised) alike.
 """
 
@@ -82,7 +83,8 @@ def strides_in_tile(
 ) -> dict[str, int] | None:
     """Element strides of a load along tile axes, or None where it is not affine in them inside a tile.
 
-    `aligned` gives the block of axes whose tiles start at multiples of it: `a // n` is constant in such a tile and
+    `aligned` gives the block of axes whose tiles start at multiples of it: `a // n` is constant in such a
+    tile and
     `a % n` moves by one, when the block divides n.
     """
     flat = flat_index(load, shape)

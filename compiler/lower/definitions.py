@@ -1,6 +1,7 @@
 """Definitions: the only place where a name is cut and a value gets a buffer of its own.
 
-Forced cuts are graph outputs, scatters, and every node with a reduction below it that one root asks for under two
+Forced cuts are graph outputs, scatters, and every node with a reduction below it that one root asks for
+under two
 index tuples (RoPE reads q at d and at d + D/2). Optional cuts are the search's choice: `cuttable` lists them.
 """
 
@@ -10,12 +11,12 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from compiler.lower.errors import LoweringError
 from compiler.ir.dim import Size
 from compiler.ir.dtype import DType, is_float
 from compiler.ir.graph import Graph, Node
 from compiler.ir.ops import LEAVES, REDUCTIONS, VIEWS, Op
 from compiler.lower import terms as t
+from compiler.lower.errors import LoweringError
 from compiler.lower.index_terms import Indices, Lowering, input_buffer
 from compiler.lower.terms import Kind, Term
 
@@ -114,7 +115,12 @@ def _asked_twice(
             if node not in cuts:
                 found.append(node)
             continue
-        if len(asked[node]) > 1 and node in has_reduction and node.op not in VIEWS and node.op is not Op.GATHER:
+        if (
+            len(asked[node]) > 1
+            and node in has_reduction
+            and node.op not in VIEWS
+            and node.op is not Op.GATHER
+        ):
             found.append(node)
             continue
         for indices in asked[node]:
@@ -148,7 +154,8 @@ def _scatter_bases(graph: Graph, named: Mapping[Node, str]) -> Mapping[Node, str
             base = base.inputs[0]
         if users[base] != 1 or base.op not in (Op.INPUT, Op.SCATTER):
             raise LoweringError(
-                "a scatter writes in place: its destination must be an input (or another scatter) with no other reader"
+                "a scatter writes in place: its destination must be an input, or another scatter, "
+                "that nobody else reads"
             )
         bases[node] = bases[base] if base.op is Op.SCATTER else input_buffer(base)
     return bases
@@ -163,9 +170,7 @@ def _definition(
     lowering = Lowering(named, dict(zip(axes, node.shape, strict=True)))
     indices = tuple(t.idx(a) for a in axes)
     term = lowering.lower(node, indices, root=True)
-    return Definition(
-        name, axes, lowering.extents, term, Place(name, indices), node.shape, node.dtype, node
-    )
+    return Definition(name, axes, lowering.extents, term, Place(name, indices), node.shape, node.dtype, node)
 
 
 def _scatter_definition(

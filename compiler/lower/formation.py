@@ -1,7 +1,9 @@
 """Kernel formation: one definition and one schedule become a tile program.
 
-Each value is placed in the outermost loop that knows all it depends on. A value becomes a tile buffer if it is a
-reduction, a contraction operand that cannot be read where it lies, or an exponential used twice; else it is inlined.
+Each value is placed in the outermost loop that knows all it depends on. A value becomes a tile buffer if it
+is a
+reduction, a contraction operand that cannot be read where it lies, or an exponential used twice; else it is
+inlined.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ from compiler.lower.tiles import (
 
 Body: TypeAlias = list[Statement | Loop]
 MAX_START = -3.4e38
-"""Where a running maximum starts: finite, so that `exp2(-inf - m)` is 0 on rows that are fully masked so far."""
+"""Where a running maximum starts: finite, so that `exp2(-inf - m)` is 0 on rows that are fully masked so
+far.
+"""
 
 
 def form(definition: Canonical, schedule: Schedule) -> Kernel:
@@ -85,7 +89,9 @@ class _Former:
     def _whole(self, axis: str) -> int:
         extent: Size = self.definition.extents[axis]
         if not isinstance(extent, int):
-            raise FormationError(f"axis {axis} has symbolic extent {extent}: it needs a loop or to be the stream")
+            raise FormationError(
+                f"axis {axis} has symbolic extent {extent}: it needs a loop or to be the stream"
+            )
         return max(extent, 1)
 
     # The nest

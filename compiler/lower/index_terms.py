@@ -1,6 +1,7 @@
 """L0 to L1: a view, a gather and a broadcast are only substitutions of indices.
 
-`Lowering.lower(node, indices)` is the term of `node` at index terms. A bound axis takes the first pool name of its
+`Lowering.lower(node, indices)` is the term of `node` at index terms. A bound axis takes the first pool name
+of its
 extent that is not free in the indices, so sibling reductions (max, sum and weighted sum of one softmax) share
 one axis and interning shares their bodies.
 """
@@ -11,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
-from compiler.lower.errors import LoweringError
 from compiler.ir.dim import Size, product
 from compiler.ir.dtype import DType
 from compiler.ir.graph import Node
 from compiler.ir.ops import LEAVES, REDUCTIONS, VIEWS, Op
 from compiler.lower import terms as t
+from compiler.lower.errors import LoweringError
 from compiler.lower.indexing import (
     add_index,
     const_index,

@@ -1,7 +1,9 @@
 """Integer index terms: linear normal form, exact division by sizes, and provable bounds.
 
-An index is `sum(coefficient * atom) + constant`; an atom is any other i32 term. Coefficients and the constant are
-`Size`s, so symbolic strides work. Division splits off the multiples of the divisor and drops the rest when its
+An index is `sum(coefficient * atom) + constant`; an atom is any other i32 term. Coefficients and the
+constant are
+`Size`s, so symbolic strides work. Division splits off the multiples of the divisor and drops the rest when
+its
 upper bound proves it smaller.
 """
 

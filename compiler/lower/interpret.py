@@ -1,4 +1,6 @@
-"""The float64 interpreter of index terms: the gate's oracle. Products under a sum are contracted, never built."""
+"""The float64 interpreter of index terms: the gate's oracle. Products under a sum are contracted, never
+built.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def interpret(
         value = _Interpreter(order, sizes, buffers, dims, precision).value(root)
     shape = [sizes[a] if a in axes else 1 for a in order]
     full = np.broadcast_to(value, shape)
-    moved = np.transpose(full, [order.index(a) for a in axes] + [i for i, a in enumerate(order) if a not in axes])
+    moved = np.transpose(
+        full, [order.index(a) for a in axes] + [i for i, a in enumerate(order) if a not in axes]
+    )
     return moved.reshape([sizes[a] for a in axes])
 
 
@@ -91,9 +95,7 @@ class _Interpreter:
         if not indices:
             picked = data.reshape((1,) * len(self.order))
         else:
-            clamped = tuple(
-                np.clip(i, 0, max(n - 1, 0)) for i, n in zip(indices, data.shape, strict=True)
-            )
+            clamped = tuple(np.clip(i, 0, max(n - 1, 0)) for i, n in zip(indices, data.shape, strict=True))
             picked = data[clamped]
         if term.dtype is DType.BF16:
             return bf16_to_f32(picked).astype(self.precision)
@@ -104,8 +106,9 @@ class _Interpreter:
         at, n = self.order.index(axis), self.sizes[axis]
         if term.kind is Kind.MAX:
             full = self._spread(self._get(body), at, n)
-            start = -np.inf if n == 0 else None
-            return cast(Array, full.max(axis=at, keepdims=True, initial=start) if n == 0 else full.max(axis=at, keepdims=True))
+            if n == 0:
+                return np.full([1 if i == at else k for i, k in enumerate(full.shape)], -np.inf)
+            return cast(Array, full.max(axis=at, keepdims=True))
         return self._contract([self._get(f) for f in products(body)], at, n)
 
     def _spread(self, value: Array, at: int, n: int) -> Array:
@@ -131,29 +134,29 @@ class _Interpreter:
 def _pointwise(term: Term, a: list[Array], storage: Callable[[DType], type]) -> Array:
     match term.kind:
         case Kind.EXP2:
-            return cast(Array, np.exp2(a[0]))
+            return np.exp2(a[0])
         case Kind.LOG2:
-            return cast(Array, np.log2(a[0]))
+            return np.log2(a[0])
         case Kind.SIN:
-            return cast(Array, np.sin(a[0]))
+            return np.sin(a[0])
         case Kind.SQRT:
-            return cast(Array, np.sqrt(a[0]))
+            return np.sqrt(a[0])
         case Kind.RECIP:
-            return cast(Array, np.reciprocal(a[0]))
+            return np.reciprocal(a[0])
         case Kind.ADD:
-            return cast(Array, a[0] + a[1])
+            return a[0] + a[1]
         case Kind.MUL:
-            return cast(Array, a[0] * a[1])
+            return a[0] * a[1]
         case Kind.DIV:
-            return cast(Array, a[0] / a[1])
+            return a[0] / a[1]
         case Kind.MOD:
-            return cast(Array, np.fmod(a[0], a[1]))
+            return np.fmod(a[0], a[1])
         case Kind.LT:
-            return cast(Array, a[0] < a[1])
+            return a[0] < a[1]
         case Kind.FLOOR_DIV:
-            return cast(Array, np.floor_divide(a[0], a[1]))
+            return np.floor_divide(a[0], a[1])
         case Kind.FLOOR_MOD:
-            return cast(Array, np.mod(a[0], a[1]))
+            return np.mod(a[0], a[1])
         case Kind.SELECT:
             return np.where(a[0], a[1], a[2])
         case Kind.CAST:

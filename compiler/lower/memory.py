@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ class Arena:
 
 
 def plan_arena(intervals: tuple[Interval, ...]) -> Arena:
-    """Place every value: largest first, each in the lowest gap among those whose lifetimes overlap its own."""
+    """Place every value: largest first, each in the lowest gap among those that live beside it."""
     placed: list[tuple[Interval, int]] = []
     for value in sorted(intervals, key=lambda v: (-v.size_bytes, v.first, v.name)):
         size = _rounded(value.size_bytes)
@@ -45,7 +46,9 @@ def plan_arena(intervals: tuple[Interval, ...]) -> Arena:
 
 def peak_live_bytes(intervals: tuple[Interval, ...]) -> int:
     stages = {v.first for v in intervals}
-    return max((sum(_rounded(v.size_bytes) for v in intervals if v.first <= s <= v.last) for s in stages), default=0)
+    return max(
+        (sum(_rounded(v.size_bytes) for v in intervals if v.first <= s <= v.last) for s in stages), default=0
+    )
 
 
 def check_arena(arena: Arena, intervals: tuple[Interval, ...]) -> None:
@@ -59,7 +62,7 @@ def check_arena(arena: Arena, intervals: tuple[Interval, ...]) -> None:
             by_stage.setdefault(stage, []).append((start, start + v.size_bytes, v.name))
     for stage, spans in by_stage.items():
         spans.sort()
-        for (_, end, a), (start, _, b) in zip(spans, spans[1:], strict=False):
+        for (_, end, a), (start, _, b) in itertools.pairwise(spans):
             if start < end:
                 raise LoweringError(f"{a} and {b} overlap in stage {stage}")
 

@@ -1,6 +1,7 @@
 """Cascaded reductions: passes an axis needs, and the correction factor of a one-pass (online) reduction.
 
-`ONLINE(k, body, i)` equals `SUM(k, body)` and promises `body = d * i` with `i` independent of `k`. When the running
+`ONLINE(k, body, i)` equals `SUM(k, body)` and promises `body = d * i` with `i` independent of `k`. When the
+running
 reductions that `i` reads move, what has been summed so far is multiplied by `i(new) / i(old)`.
 """
 
@@ -78,7 +79,8 @@ def reductions_over(term: Term, axis: str) -> list[Term]:
 def pass_levels(reductions: Collection[Term]) -> Mapping[Term, int]:
     """The pass (0, 1, ..) of one loop in which each reduction over one axis can run.
 
-    A reduction that reads another one's final value waits for the next pass; an ONLINE one may run beside those
+    A reduction that reads another one's final value waits for the next pass; an ONLINE one may run beside
+    those
     that only its independent factor reads.
     """
     levels: dict[Term, int] = {}

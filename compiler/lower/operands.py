@@ -34,7 +34,11 @@ class OperandReader:
     def columns(self, term: Term, k: str, n: str) -> Direct | Packed | None:
         """Operand B [k, n]: f32 or bf16 in memory, with n or k contiguous; a weight may be packed."""
         load = term.args[0] if term.kind is Kind.CAST else term
-        if load.kind is not Kind.LOAD or load.dtype not in (DType.F32, DType.BF16) or term.dtype is not DType.F32:
+        if (
+            load.kind is not Kind.LOAD
+            or load.dtype not in (DType.F32, DType.BF16)
+            or term.dtype is not DType.F32
+        ):
             return None
         if self._is_packable(load, k, n):
             self.packed.add(buffer_of(load))

@@ -17,7 +17,8 @@ class LoopChoice:
 class Schedule:
     """Loops outermost first; output axes without a loop are whole inside a tile.
 
-    The first `parallel` loops are shared among threads. `stream` is the reduced axis that runs as a sequential loop in
+    The first `parallel` loops are shared among threads. `stream` is the reduced axis that runs as a
+    sequential loop in
     blocks of `stream_block`; every other reduced axis is whole inside a tile. `is_packed` reads weights from
     packed panels where that is possible.
     """

@@ -1,7 +1,8 @@
 """L1: index terms. A term is a scalar expression with free axes; its tensor is the function of those axes.
 
 Terms are hash-consed: equal terms are one object, so identity is equality and a DAG is shared for free. The
-constructors below apply only exact simplifications; everything that changes rounding is a rule of the e-graph.
+constructors below apply only exact simplifications; everything that changes rounding is a rule of the
+e-graph.
 Integer terms (i32) are indices: they stay in linear normal form (see `indexing`).
 """
 
@@ -14,7 +15,7 @@ from enum import StrEnum
 from typing import TypeAlias, cast
 from weakref import WeakValueDictionary
 
-from compiler.ir.dim import Dim, Size
+from compiler.ir.dim import Dim
 from compiler.ir.dtype import DType
 
 
@@ -54,7 +55,9 @@ Attr: TypeAlias = Number | str | tuple[str, tuple[str, ...]] | None
 
 
 class Term:
-    """An interned node. `free` are its free axes; `key` is a digest of its structure, equal in every process."""
+    """An interned node. `free` are its free axes; `key` is a digest of its structure, equal in every
+    process.
+    """
 
     __slots__ = ("__weakref__", "args", "attr", "dtype", "free", "key", "kind")
 
@@ -119,12 +122,19 @@ def buffer_of(term: Term) -> str:
     return cast(str, term.attr)
 
 
+def tile_of(term: Term) -> tuple[str, tuple[str, ...]]:
+    """Name and axes of the tile that a TILE term reads."""
+    assert term.kind is Kind.TILE
+    return cast(tuple[str, tuple[str, ...]], term.attr)
+
+
 # Constructors
 
 
 def num(value: Number, dtype: DType) -> Term:
     if dtype is DType.I32:
-        assert isinstance(value, int | Dim) and not isinstance(value, bool)
+        assert isinstance(value, int | Dim)
+        assert not isinstance(value, bool)
         return make(Kind.NUM, (), dtype, value)
     if dtype is DType.BOOL:
         return make(Kind.NUM, (), dtype, bool(value))

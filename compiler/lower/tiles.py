@@ -1,7 +1,10 @@
-"""L3: tile programs. A kernel is a nest of loops over tiles, with statements placed as far out as they can go.
+"""L3: tile programs. A kernel is a nest of loops over tiles, with statements placed as far out as they can
+go.
 
-In an expression `IDX(a)` is the absolute index along `a`, a `TILE` term reads a tile buffer at the current point of
-its axes, and a `LOAD` reads memory. A tile axis runs over `block` points, fewer in the last tile of its extent.
+In an expression `IDX(a)` is the absolute index along `a`, a `TILE` term reads a tile buffer at the current
+point of
+its axes, and a `LOAD` reads memory. A tile axis runs over `block` points, fewer in the last tile of its
+extent.
 """
 
 from __future__ import annotations

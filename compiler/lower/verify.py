@@ -1,11 +1,13 @@
-"""The tile verifier: every tile is defined before it is read, with its axes in order, inside loops that bind them."""
+"""The tile verifier: every tile is defined before it is read, with its axes in order, inside loops that
+bind them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from compiler.lower.errors import TileError
-from compiler.lower.terms import Kind, Term, topological
+from compiler.lower.terms import Kind, Term, tile_of, topological
 from compiler.lower.tiles import (
     Compute,
     Copy,
@@ -113,10 +115,10 @@ def _verify_expression(
     here = set(axes)
     for term in topological([expr]):
         if term.kind is Kind.TILE:
-            name, tile_axes = term.attr  # type: ignore[misc]
-            found = defined.get(name)  # type: ignore[has-type]
-            if found is None or found.axes != tile_axes:  # type: ignore[has-type]
-                raise TileError(f"{term!r} reads a tile that is not defined here with axes {tile_axes}")  # type: ignore[has-type]
+            name, tile_axes = tile_of(term)
+            found = defined.get(name)
+            if found is None or found.axes != tile_axes:
+                raise TileError(f"{term!r} reads a tile that is not defined here with axes {tile_axes}")
             if not set(found.axes) <= here:
                 raise TileError(f"{term!r} has axes {found.axes}, its reader only {tuple(here)}")
         elif term.kind is Kind.IDX:

@@ -71,7 +71,9 @@ class Bench:
         for path in self._dir.glob("buffer*.bin"):
             path.unlink()
 
-    def run(self, symbol: str, copies: Sequence[Sequence[str]], dims: Sequence[int], repeats: int = 1) -> list[float]:
+    def run(
+        self, symbol: str, copies: Sequence[Sequence[str]], dims: Sequence[int], repeats: int = 1
+    ) -> list[float]:
         """Seconds per launch of `symbol`, for each repeat.
 
         Raises:

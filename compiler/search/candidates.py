@@ -1,4 +1,6 @@
-"""Candidates for one definition: every form of its term under every schedule that fits, ranked by the cost model."""
+"""Candidates for one definition: every form of its term under every schedule that fits, ranked by the cost
+model.
+"""
 
 from __future__ import annotations
 

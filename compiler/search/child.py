@@ -1,6 +1,8 @@
-"""The process that runs candidates: `python -m compiler.search.child`. It loads shared objects and calls kernels.
+"""The process that runs candidates: `python -m compiler.search.child`. It loads shared objects and calls
+kernels.
 
-Speaks JSON lines on stdin and stdout. Buffers are files that the parent maps too, so nothing is copied. A candidate
+Speaks JSON lines on stdin and stdout. Buffers are files that the parent maps too, so nothing is copied. A
+candidate
 that crashes or hangs takes only this process with it.
 """
 

@@ -1,6 +1,7 @@
 """The cost model: seconds predicted from a tile program alone. It proposes; measurement decides.
 
-Counts work per statement times the trips of the loops around it, shared among threads, plus the bytes that must come
+Counts work per statement times the trips of the loops around it, shared among threads, plus the bytes that
+must come
 from memory. Rates are those of a typical AVX-512 core; only their ratios matter for ranking.
 """
 
@@ -47,7 +48,9 @@ class Rates:
 
 @dataclass(slots=True)
 class Work:
-    """What a kernel does, in elementary units; `traffic` is bytes of each buffer read or written, with repeats."""
+    """What a kernel does, in elementary units; `traffic` is bytes of each buffer read or written, with
+    repeats.
+    """
 
     multiply_adds: float = 0.0
     pointwise: float = 0.0

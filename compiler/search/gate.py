@@ -1,7 +1,9 @@
 """The equivalence gate: no candidate is timed before its outputs agree with the reference on every input set.
 
-Accepted when `err(candidate, f64) <= 4 * err(plain f32 program, f64) + eps`, by the largest element, on each set; NaN
-and infinities must stand where the reference has them. `eps` is the rounding of one chain of additions as long as the
+Accepted when `err(candidate, f64) <= 4 * err(plain f32 program, f64) + eps`, by the largest element, on
+each set; NaN
+and infinities must stand where the reference has them. `eps` is the rounding of one chain of additions as
+long as the
 longest reduction, which grows as the square root of its length.
 """
 
@@ -78,9 +80,7 @@ def _trial(definition: Canonical, dims: Mapping[str, int], kind: InputSet, seed:
     with np.errstate(all="ignore"):
         slack = _SLACK * _largest(plain.astype(np.float64) - exact)
     budget = slack + (_CHAIN * sqrt(_depth(d, dims)) + _ROUNDING.get(d.dtype, 0.0)) * scale
-    places = tuple(
-        interpret(i, d.axes, d.extents, inputs, dims).astype(np.int64) for i in d.place.indices
-    )
+    places = tuple(interpret(i, d.axes, d.extents, inputs, dims).astype(np.int64) for i in d.place.indices)
     is_written = np.ones(exact.shape, dtype=bool)
     for coordinate, limit in d.place.limits:
         at = interpret(coordinate, d.axes, d.extents, inputs, dims)

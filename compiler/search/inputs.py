@@ -1,4 +1,6 @@
-"""Inputs for the gate and the clock: random values on several sets, and indices that stay inside what they index."""
+"""Inputs for the gate and the clock: random values on several sets, and indices that stay inside what they
+index.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _DISTINCT_VALUES = 1_048_573
 
 
 class InputSet(StrEnum):
-    """What the values look like. `LARGE` makes exponents overflow unless a maximum is subtracted; `OFFSET` makes
+    """What the values look like. `LARGE` makes exponents overflow unless a maximum is subtracted; `OFFSET`
+    makes
     differences of large values cancel; `RISING` moves a running maximum at every tile."""
 
     UNIT = "unit"
@@ -50,15 +53,21 @@ def make_inputs(
             out[name] = rng.integers(0, 2, shape).astype(np.bool_)
         else:
             values = _values(rng, shape, kind)
-            out[name] = round_to_bf16(values) if buffer.dtype is DType.BF16 else values.astype(_storage(buffer.dtype))
+            out[name] = (
+                round_to_bf16(values) if buffer.dtype is DType.BF16 else values.astype(_storage(buffer.dtype))
+            )
     return out
 
 
 def index_limits(definition: Canonical) -> Mapping[str, Size]:
-    """For each i32 buffer, below what its values must stay to be a valid index wherever they are used as one."""
+    """For each i32 buffer, below what its values must stay to be a valid index wherever they are used as
+    one.
+    """
     found: dict[str, Size] = {}
     roots = [definition.term, *definition.place.indices]
-    uses = [(x.args, definition.buffers[buffer_of(x)].shape) for x in topological(roots) if x.kind is Kind.LOAD]
+    uses = [
+        (x.args, definition.buffers[buffer_of(x)].shape) for x in topological(roots) if x.kind is Kind.LOAD
+    ]
     place = definition.place
     uses.append((place.indices, definition.buffers[place.buffer].shape))
     for args, shape in uses:

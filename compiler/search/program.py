@@ -1,4 +1,6 @@
-"""The whole-program search: a graph becomes definitions, each is tuned once, and all are arranged in stages."""
+"""The whole-program search: a graph becomes definitions, each is tuned once, and all are arranged in
+stages.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Stopped(CompilerError):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much a budget buys. `shortlist` candidates a bucket are built; `repeats` of 0 decides by the model alone."""
+    """How much a budget buys. `shortlist` candidates a bucket are built; `repeats` of 0 decides by the
+    model alone.
+    """
 
     shortlist: int
     repeats: int
@@ -115,9 +119,7 @@ def _propose(distinct: Mapping[str, Canonical], setting: Setting) -> dict[str, t
     return proposed
 
 
-def _build_all(
-    found: Mapping[str, Sequence[Candidate]], setting: Setting, report: Report
-) -> dict[str, Path]:
+def _build_all(found: Mapping[str, Sequence[Candidate]], setting: Setting, report: Report) -> dict[str, Path]:
     """Compile each definition's candidates into one shared object; compilers run side by side."""
     done = 0
     objects: dict[str, Path] = {}
@@ -164,7 +166,9 @@ def _tune_all(
 
 
 def gate_sizes(definition: Canonical) -> tuple[Mapping[str, int], ...]:
-    """Sizes at which candidates are gated: an odd one inside a tile, the smallest, and one past a tile's edge."""
+    """Sizes at which candidates are gated: an odd one inside a tile, the smallest, and one past a tile's
+    edge.
+    """
     known = {s.name: s for b in definition.buffers.values() for n in b.shape for s in symbols(n)}
     wanted = (
         {"T": 5, "R": 3, "B": 2, "M": 3, "NB": 9},
@@ -181,4 +185,3 @@ def gate_sizes(definition: Canonical) -> tuple[Mapping[str, int], ...]:
 def _sentence(tuned: Tuned) -> str:
     accepted = sum(not r.refusal for r in tuned.records)
     return f"{tuned.definition.key}: {accepted} of {len(tuned.records)} candidates passed the gate"
-

@@ -1,4 +1,6 @@
-"""The schedules worth trying for a definition, best guess first. What they cost is for the model and the clock."""
+"""The schedules worth trying for a definition, best guess first. What they cost is for the model and the
+clock.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Tune definitions: build the shortlist, gate every candidate, time those that pass, choose one per bucket.
 
-Buckets share one numeric recipe: it is chosen for the best weighted total, and each bucket then takes the fastest
+Buckets share one numeric recipe: it is chosen for the best weighted total, and each bucket then takes the
+fastest
 candidate of that recipe.
 """
 
@@ -30,7 +31,9 @@ from compiler.search.inputs import InputSet, make_inputs
 Array = npt.NDArray[Any]
 
 _COLD_BYTES = 48 << 20
-"""Weights are rotated through copies of this size in all, so that each launch reads memory as a model's step does."""
+"""Weights are rotated through copies of this size in all, so that each launch reads memory as a model's
+step does.
+"""
 _MAX_LAUNCHES = 64
 _SAMPLE_S = 0.004
 _SAMPLES = 2
@@ -134,9 +137,7 @@ def _record(
 # The gate
 
 
-def _gate(
-    definition: Canonical, found: Sequence[Candidate], bench: Bench, plan: Plan
-) -> dict[str, Verdict]:
+def _gate(definition: Canonical, found: Sequence[Candidate], bench: Bench, plan: Plan) -> dict[str, Verdict]:
     verdicts = {c.name: Verdict(True, 0.0) for c in found}
     for trial in trials(definition, plan.gate_sizes, plan.seed):
         buffers = Buffers(definition, trial.inputs, bench)
@@ -147,9 +148,7 @@ def _gate(
     return verdicts
 
 
-def _judged(
-    c: Candidate, trial: Trial, buffers: Buffers, bench: Bench, plan: Plan, worst: float
-) -> Verdict:
+def _judged(c: Candidate, trial: Trial, buffers: Buffers, bench: Bench, plan: Plan, worst: float) -> Verdict:
     names = buffers.arguments(c.kernel)
     written = buffers.written
     written[...] = np.zeros((), written.dtype)
@@ -174,7 +173,9 @@ class Buffers:
 
     def arguments(self, kernel: Kernel, copy: int = 0) -> list[str]:
         """Files of a kernel's parameters, in order; weights of each `copy` are files of their own."""
-        return [self._path(p.buffer, p.is_packed, p.dtype, 0 if p.is_written else copy) for p in kernel.params]
+        return [
+            self._path(p.buffer, p.is_packed, p.dtype, 0 if p.is_written else copy) for p in kernel.params
+        ]
 
     def _path(self, name: str, is_packed: bool, dtype: DType, copy: int) -> str:
         key = (name, is_packed, copy)
@@ -231,7 +232,9 @@ def _launches(
     bench: Bench,
     sizes: Sequence[int],
 ) -> list[list[str]]:
-    """Arguments of the launches of one sample: enough to time, over as many cold copies of the weights as fit."""
+    """Arguments of the launches of one sample: enough to time, over as many cold copies of the weights as
+    fit.
+    """
     once = buffers.arguments(c.kernel)
     estimate = min(_sample(c, [once] * 4, bench, sizes))
     count = max(1, min(_MAX_LAUNCHES, ceil(_SAMPLE_S / max(estimate, 1e-7))))
