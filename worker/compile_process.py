@@ -87,13 +87,15 @@ class ProcessCompiler:
     def compile(self, request: CompileRequest, log_path: Path, watch: Watch) -> Done:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         _drop_old_logs(log_path.parent)
+        scratch = Path(request.out_dir).parent / "tmp"
+        scratch.mkdir(exist_ok=True)
         with log_path.open("wb") as output:
             process = subprocess.Popen(
                 [*self._config.program, "--niceness", str(self._config.niceness)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
-                env=dict(self._config.environment),
+                env={**self._config.environment, "TMPDIR": str(scratch)},  # swept with the workspace
                 start_new_session=True,
             )
         run = _Run(process, self._config, watch)

@@ -1,4 +1,7 @@
-"""The real scheduler process with replicas that have no model; set up by environment, as `scheduler.main`."""
+"""The real scheduler process with replicas that have no model; set up by environment, as `scheduler.main`.
+
+Arguments, if any, are the command that runs a replica.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ def main() -> None:
     configure_logging("scheduler")
     settings = SchedulerSettings()
     environment = replica_environment(dict(os.environ))
-    scheduler = build(settings, environment, sys.executable, "-P", "-S", str(_FAKE))
+    program = sys.argv[1:] or [sys.executable, "-P", "-S", str(_FAKE)]
+    scheduler = build(settings, environment, *program)
     signal.signal(signal.SIGTERM, lambda *_: scheduler.loop.events.put(StopAsked()))
     try:
         scheduler.run()

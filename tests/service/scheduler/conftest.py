@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,10 @@ from redis import Redis
 from storage import leases
 from storage.blobs import DiskBlobs
 from storage.db import Database, migrate
+from storage.records import Deployment
 from tests.support.servers import running_valkey, short_directory
+from tests.support.serving import deployed
+from tests.support.stage import RULES, SCALABLE, Stage
 
 
 @pytest.fixture
@@ -46,3 +49,18 @@ def database(short_dir: Path) -> Iterator[Database]:
 @pytest.fixture
 def blobs(short_dir: Path) -> DiskBlobs:
     return DiskBlobs(short_dir / "blobs")
+
+
+@pytest.fixture
+def make_stage(database: Database, redis: Redis, blobs: DiskBlobs, short_dir: Path) -> Callable[..., Stage]:
+    return lambda rules=RULES: Stage(database, redis, blobs, short_dir, rules)
+
+
+@pytest.fixture
+def stage(make_stage: Callable[..., Stage]) -> Stage:
+    return make_stage()
+
+
+@pytest.fixture
+def chat(stage: Stage) -> Deployment:
+    return deployed(stage.database, stage.blobs, stage.tenant, "chat", SCALABLE)

@@ -217,7 +217,6 @@ def is_running(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
 def test_a_replica_goes_when_its_scheduler_is_killed(short_dir: Path) -> None:
     pid = killed_scheduler(short_dir)
     wait_for(lambda: not is_running(pid))

@@ -72,13 +72,14 @@ def start(short_dir: Path, redis_url: str, redis: Redis) -> Iterator[Start]:
     }
     with ExitStack() as stack:
 
-        def start(**more: str) -> subprocess.Popen[bytes]:
+        def start(*replica: str, **more: str) -> subprocess.Popen[bytes]:
             output = stack.enter_context((short_dir / "scheduler.log").open("ab"))
             process = subprocess.Popen(
-                [sys.executable, "-P", str(PROGRAM)],
+                [sys.executable, "-P", str(PROGRAM), *replica],
                 env={**environment, **more},
                 stdout=output,
                 stderr=output,
+                cwd=ROOT,
             )
             stack.callback(stop, process)
             return process
@@ -140,6 +141,22 @@ def test_from_zero_to_an_answer_and_back_to_zero(
     eventually(lambda: not is_running(pid))
     eventually(lambda: states(database) == [ReplicaState.GONE])
     assert lease_of(redis, chat) is None
+
+
+def test_the_real_replica_serves_drains_and_is_billed(
+    start: Start, database: Database, blobs: DiskBlobs, tenant: Tenant, redis: Redis
+) -> None:
+    real = deployed(database, blobs, tenant, "real", QUICK, step_s=0.002)
+    start(sys.executable, "-m", "tests.support.replica_with_fake_program")
+    lease = woken(redis, real)
+    frames = generate(lease, "req_1", 5)
+    assert isinstance(frames[-1], Ended)
+    assert frames[-1].completion_tokens == 5
+    eventually(lambda: states(database) == [ReplicaState.GONE])
+    with database.read() as conn:
+        (row,) = ledger.list_ledger(conn, tenant.id)
+    assert (row.event.meter, row.event.model) == (Meter.REPLICA_SECONDS, "real")
+    assert {name for name, _ in lease.phases_s} >= {"queue", "start", "map", "warmup"}
 
 
 def test_the_next_wake_brings_it_back(
