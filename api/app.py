@@ -31,7 +31,7 @@ def create_app(services: Services) -> FastAPI:
     app = FastAPI(title="Candela", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.services = services
     errors.install(app)
-    for router in (*manage.routers(), *openai.routers(), dashboard.router):
+    for router in (*manage.routers(), *openai.routers(), *dashboard.routers()):
         app.include_router(router)
     app.add_api_route("/", _to_dashboard, include_in_schema=False)
     # The last added runs first: ids, timing and the last word on errors are outermost.

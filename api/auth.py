@@ -97,7 +97,7 @@ class Gatekeeper:
             return None
         principal = Principal(key, csrf=self._signer.csrf_token(session))
         if scope["method"] not in _SAFE:
-            _refuse_foreign_origin(headers)
+            refuse_foreign_origin(headers)
             if not scope["path"].startswith("/dashboard/"):
                 check_csrf(principal, headers.get(CSRF_HEADER, ""))
         return principal
@@ -150,7 +150,7 @@ def _bearer(headers: Headers) -> str | None:
     return secret.strip() if kind.lower() == "bearer" and secret.strip() else None
 
 
-def _refuse_foreign_origin(headers: Headers) -> None:
+def refuse_foreign_origin(headers: Headers) -> None:
     """Browsers say where a request comes from; a session is good only for our own pages."""
     site = headers.get("sec-fetch-site")
     origin = headers.get("origin")

@@ -1,6 +1,5 @@
 """The dashboard: server-rendered pages over the same data as the API, behind a signed session cookie."""
 
-from api import routing
+from api.dashboard.routes import routers
 
-router = routing.router()
-__all__ = ["router"]
+__all__ = ["routers"]

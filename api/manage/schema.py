@@ -13,7 +13,8 @@ from storage.records import JobEventKind, Scope
 NanoUsd = Annotated[int, PlainSerializer(str, return_type=str)]
 """An exact integer amount; a string in JSON."""
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
 class Ask(BaseModel):
