@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import signal
@@ -37,6 +38,7 @@ def main() -> None:
     """Run until SIGTERM or SIGINT, then let replicas drain and leave none behind."""
     settings = SchedulerSettings()
     configure_logging("scheduler", settings.log_level)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line a poll says nothing
     scheduler = build(settings, replica_environment(dict(os.environ)))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: scheduler.loop.events.put(StopAsked()))

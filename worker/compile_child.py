@@ -61,6 +61,7 @@ def main() -> None:
     arguments = _arguments()
     reporter = Reporter(claim_stdout())
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("egglog").setLevel(logging.WARNING)  # prints every command otherwise
     os.nice(arguments.niceness)
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))

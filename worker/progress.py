@@ -24,7 +24,7 @@ class ProgressLog:
 
     def say(self, stage: str, fraction: float, message: str = "") -> None:
         """Note progress of the whole attempt. The fraction never goes back."""
-        self._fraction = min(max(fraction, self._fraction), 1.0)
+        self._fraction = round(min(max(fraction, self._fraction), 1.0), 4)
         if stage == self._stage and self._clock() - self._written_at < _SHORTEST_S:
             return
         self._stage, self._written_at = stage, self._clock()
