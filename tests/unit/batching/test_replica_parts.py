@@ -214,7 +214,8 @@ def test_host_time_leaves_idle_time_out():
 
 
 def test_the_process_imports_nothing_heavy():
-    code = f"import sys, batching.replica.main; print([m for m in {HEAVY!r} if m in sys.modules])"
+    modules = "batching.replica.main, batching.prompt, compiler.runtime"
+    code = f"import sys, {modules}; print([m for m in {HEAVY!r} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
