@@ -59,7 +59,8 @@ async def deployment(
 async def change(request: Request, name: str, given: Given, who: Admin) -> Response:
     form = await forms.read_form(request)
     changed = await given.store.write(_change, who.tenant_id, name, form, given.clock())
-    await given.leases.wake(changed.id)
+    if changed.policy.min_replicas:
+        await given.leases.wake(changed.id)
     return forms.back_to(f"/dashboard/deployments/{name}")
 
 

@@ -52,7 +52,8 @@ async def get_deployment(name: str, given: Given, who: Reader) -> DeploymentBody
 async def update_deployment(name: str, body: DeploymentChange, given: Given, who: Admin) -> DeploymentBody:
     """Change the policy, or move to another ready revision of the same model."""
     found = await given.store.write(_change, who.tenant_id, name, body, given.clock())
-    await given.leases.wake(found.id)
+    if found.policy.min_replicas:  # a wake counts as demand: it would start a replica at zero
+        await given.leases.wake(found.id)
     return await given.store.read(_one, who.tenant_id, name)
 
 
