@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from compiler.checkpoint import CheckpointError, ProblemCode
+from compiler.checkpoint import INDEX_NAME, CheckpointError, ProblemCode
 from compiler.checkpoint.names import is_pickle_name
 from compiler.checkpoint.safetensors import MAX_HEADER_BYTES, read_head
 from compiler.checkpoint.strict_json import parse_object
@@ -36,7 +36,7 @@ class LocalFile:
 
 @dataclass(frozen=True, slots=True)
 class LocalCheckpoint:
-    """`config` is the parsed config.json; `headers` holds each safetensors file's own header."""
+    """`config` is the parsed config.json; `headers`: the shard index, each safetensors header."""
 
     files: tuple[LocalFile, ...]
     config: Mapping[str, Any] | None
@@ -87,6 +87,8 @@ def _describe(paths: Iterable[Path]) -> tuple[Mapping[str, Any] | None, Mapping[
     for path in paths:
         if path.name == CONFIG_FILE:
             config = _checked(_read_config, path, problems)
+        elif path.name == INDEX_NAME:
+            headers[path.name] = _checked(_read_index, path, problems)
         elif path.suffix.lower() == ".safetensors":
             headers[path.name] = _checked(_read_weight_header, path, problems)
     if problems:
@@ -105,6 +107,10 @@ def _checked(read: Callable[[Path], T], path: Path, problems: list[Problem]) -> 
 
 def _read_config(path: Path) -> Mapping[str, Any]:
     return parse_object(path.read_bytes(), path.name, ProblemCode.BAD_CONFIG)
+
+
+def _read_index(path: Path) -> Mapping[str, Any]:
+    return parse_object(path.read_bytes(), path.name, ProblemCode.BAD_INDEX)
 
 
 def _read_weight_header(path: Path) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from compiler.checkpoint import CheckpointInfo, TensorLocation
 from compiler.zoo.dequantise import F32, U8, U16, dequantise, from_bf16, to_bf16
 
-_CHUNK_BYTES = 8 << 20
+_CHUNK_BYTES = 64 << 10
 _NUMPY_DTYPES: Mapping[str, str] = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
