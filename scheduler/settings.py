@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
-import psutil
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from common.machine import usable_cores, usable_memory_bytes
 from scheduler.autoscaler import ScalingConfig
 from scheduler.placement import Node
 from scheduler.placing import NodeRules
@@ -78,8 +77,8 @@ class SchedulerSettings(BaseSettings):
 
     def rules(self) -> LoopRules:
         """What these settings mean to the control loop; reads the machine's size where they leave it open."""
-        memory_bytes = self.node_memory_bytes or psutil.virtual_memory().total * 9 // 10
-        cores = self.node_cores or 4.0 * (os.cpu_count() or 1)
+        memory_bytes = self.node_memory_bytes or usable_memory_bytes() * 9 // 10
+        cores = self.node_cores or max(4.0 * usable_cores(), 1.0)
         return LoopRules(
             node=NodeRules(
                 node=Node(memory_bytes, cores),

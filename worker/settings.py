@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import psutil
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from common.machine import usable_memory_bytes
 
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
 _INHERITED_PREFIXES = ("CC", "CXX", "OMP_", "OPENBLAS_", "MKL_", "CANDELA_DEBUG")
@@ -50,7 +51,7 @@ class WorkerSettings(BaseSettings):
     @property
     def memory_limit_bytes(self) -> int:
         """Reads the machine's size where the settings leave it open."""
-        return self.compile_memory_bytes or psutil.virtual_memory().total * 9 // 10
+        return self.compile_memory_bytes or usable_memory_bytes() * 9 // 10
 
 
 def compile_environment(environment: dict[str, str]) -> dict[str, str]:
