@@ -52,9 +52,9 @@ def load_program(
 ) -> Program:
     """Load the best level of an artifact that this CPU runs.
 
-    `kv_blocks` counts all blocks of the cache, the null block among them. `threads` defaults to the cores that
-    this process may use. The kernels' digest is always compared, the weights' too with `verify`. `level` names
-    one level instead of the best; `pin_threads` keeps each thread but the caller's on a core of its own.
+    `kv_blocks` counts all blocks of the cache, the null block among them. `threads` defaults to the cores
+    that this process may use. The kernels' digest is always compared, the weights' too with `verify`. `level`
+    asks for one level, not the best; `pin_threads` keeps each thread but the caller's on a core of its own.
 
     Raises:
         ArtifactError: the directory holds no artifact, or a damaged one.
@@ -74,7 +74,7 @@ def load_program(
     try:
         library.check_runs_on(features, spec.level)
         memory = ProgramMemory(artifact, spec, kv_blocks, verify=verify)
-        plans = [_Plan.build(bucket, library, memory, artifact) for bucket in spec.buckets]
+        plans = [_Plan.build(bucket, library, memory) for bucket in spec.buckets]
         team = library.team(usable_cores() if threads is None else threads, spec.scratch_bytes)
     except BaseException:
         library.close()
@@ -199,9 +199,7 @@ class _Plan:
     launches: LaunchList
 
     @classmethod
-    def build(
-        cls, bucket: Bucket, library: KernelLibrary, memory: ProgramMemory, artifact: Artifact
-    ) -> _Plan:
+    def build(cls, bucket: Bucket, library: KernelLibrary, memory: ProgramMemory) -> _Plan:
         launches = [
             (library.address(x.kernel), [memory.addresses[a] for a in x.args], x.stage_end)
             for x in bucket.launches
