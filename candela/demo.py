@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from openai import OpenAI
+from openai import OpenAI, OpenAIError
 from rich.console import Console
 
 from candela.cli.jobs import follow
@@ -63,6 +63,10 @@ class Answer:
     decode_tok_s: float
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
 def main(
     check: Annotated[bool, typer.Option("--check", help="Exit 0 or 1 after the answer.")] = False,
     port: Annotated[int, typer.Option(help="0 picks a free one.")] = 8080,
@@ -72,7 +76,7 @@ def main(
     """Run the demo."""
     try:
         _run(check, port, DataDir(data_dir.absolute()), cache)
-    except (ClientError, PlatformError) as error:
+    except (ClientError, PlatformError, OpenAIError) as error:
         talk.print(f"demo failed: {error}", markup=False, style="red")
         raise typer.Exit(1) from None
 
@@ -256,4 +260,4 @@ def _sha256(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

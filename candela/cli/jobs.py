@@ -74,7 +74,8 @@ def _draw(client: Client, job_id: str) -> None:
             if event.kind == "progress":
                 progress.update(bar, description=_caption(event), completed=float(event.body["fraction"]))
             elif event.kind == "state":
-                progress.update(bar, description=str(event.body["state"]))
+                done = 1.0 if event.body["state"] == "succeeded" else None
+                progress.update(bar, description=str(event.body["state"]), completed=done)
             else:
                 progress.console.print(str(event.body.get("message", "")), markup=False)
 

@@ -56,7 +56,8 @@ class Platform:
 
     def environment(self) -> dict[str, str]:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("CANDELA_")}
-        return {**clean, "CANDELA_DATA_DIR": str(self.home), "PYTHONPATH": str(_ROOT), **self.env}
+        path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(_ROOT)])
+        return {**clean, "CANDELA_DATA_DIR": str(self.home), "PYTHONPATH": path, **self.env}
 
     def client(self) -> Client:
         return Client(data_dir=self.home)
