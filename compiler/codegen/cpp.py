@@ -227,10 +227,10 @@ class _Printer:
         step = f"lanes[l] = lane_{op}(lanes[l], {self.x.value(s.expr)});"
         self.put(f"int64_t {a}_j = 0;")
         self.put(f"for (; {a}_j + 16 <= {a}_n; {a}_j += 16) {{")
-        self.put("#pragma GCC ivdep")
-        self.put(f"  for (int l = 0; l < 16; l++) {{ const int64_t {a}_i = {a}_j + l; (void){a}_i; {step} }}")
-        self.put("}")
         each = f"{{ const int64_t {a}_i = {a}_j + l; (void){a}_i; {step} }}"
+        self.put("#pragma GCC unroll 1")  # unrolled, GCC 12 takes the lanes for scalars
+        self.put(f"  for (int l = 0; l < 16; l++) {each}")
+        self.put("}")
         self.put(f"for (int l = 0; {a}_j + l < {a}_n; l++) {each}")
         tree = f"lanes_{op}(lanes)"
         ref = self.x.tile(s.tile)
@@ -260,8 +260,27 @@ class _Printer:
         if isinstance(s.b, Packed):
             self._packed(s, s.b, rows, a, lda, add)
             return
+        if isinstance(s.b, Direct) and s.b.grain_axis is not None:
+            self._grained(s, s.b, rows, a, lda, add)
+            return
         b, ldb, name = self._right(s, s.b)
         self.put(f"{name}({s.tile.name}, {pitch}, {rows}, {s.n}_n, {a}, {lda}, {b}, {ldb}, {k}, {add});")
+
+    def _grained(self, s: Dot, b: Direct, rows: str, a: str, lda: str, add: str) -> None:
+        """One call for each run of the grained axis; along k the runs add up in ascending order."""
+        axis, grain, pitch = b.grain_axis, b.grain, self.kernel.blocks[s.n]
+        assert axis is not None
+        pointer = self.x.address(b.load, [s.k, s.n], {axis: "p"})
+        _, ldb, name = self._right(s, b)
+        self.put(f"for (int64_t p = 0; p < {axis}_n; p += {grain}) {{")
+        count = f"c_min({grain}, {axis}_n - p)"
+        if axis == s.n:
+            call = f"{s.tile.name} + p, {pitch}, {rows}, {count}, {a}, {lda}, {pointer}, {ldb}, {s.k}_n, {add}"
+        else:
+            more = "true" if s.accumulate else "p > 0"
+            call = f"{s.tile.name}, {pitch}, {rows}, {s.n}_n, {a} + p, {lda}, {pointer}, {ldb}, {count}, {more}"
+        self.put(f"  {name}({call});")
+        self.put("}")
 
     def _packed(self, s: Dot, b: Packed, rows: str, a: str, lda: str, add: str) -> None:
         param = next(p for p in self.kernel.params if p.buffer == str(b.load.attr))

@@ -75,11 +75,17 @@ class CExpressions:
         buffer = buffer_of(load)
         return f"{buffer}[{self.flat(load, self.shape(buffer))}]"
 
-    def address(self, load: Term, tile_axes: Sequence[str]) -> str:
-        """Where element (0, 0) of a direct operand lies: the tile axes stand at their first point."""
+    def address(self, load: Term, tile_axes: Sequence[str], moved: Mapping[str, str] | None = None) -> str:
+        """Where element (0, 0) of a direct operand lies: the tile axes stand at their first point.
+
+        `moved` adds a variable to the index of an axis.
+        """
         still = set(tile_axes)
+        offsets = moved or {}
 
         def axis(name: str) -> str:
+            if name in offsets:
+                return f"({name}_b + {offsets[name]})"
             return f"{name}_b" if name in still else self._axis(name)
 
         printer = replace(self.indices, axis=axis, load=lambda inner: f"(int64_t){deref(inner)}")

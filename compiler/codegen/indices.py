@@ -13,7 +13,9 @@ from compiler.lower.terms import Kind, Term, axis_of
 
 @dataclass(frozen=True, slots=True)
 class IndexPrinter:
-    """Prints index terms. `axis` spells an axis's index, `load` reads an index from memory, `symbol` names a size."""
+    """Prints index terms. `axis` spells an axis's index, `load` reads an index from memory, `symbol` names
+    a size.
+    """
 
     axis: Callable[[str], str]
     load: Callable[[Term], str]
@@ -65,4 +67,3 @@ class IndexPrinter:
                 return f"({self.term(atom.args[0])} % {self.term(atom.args[1])})"
             case _:
                 raise AssertionError(f"not an index: {atom!r}")
-

@@ -158,7 +158,13 @@ class Toolchain:
     def _own_flags(self) -> tuple[str, ...]:
         match self.compiler.kind:
             case CompilerKind.GCC:
-                return ("-fno-semantic-interposition", "-Wno-uninitialized", "-Wno-psabi")
+                # jump threading turns the clamps of c_exp2f into branches, and a loop with branches stays scalar
+                return (
+                    "-fno-semantic-interposition",
+                    "-fno-tree-dominator-opts",
+                    "-Wno-uninitialized",
+                    "-Wno-psabi",
+                )
             case CompilerKind.CLANG:
                 return ("-Wno-psabi",)
             case CompilerKind.ZIG:

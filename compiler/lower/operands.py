@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
 from compiler.ir.dtype import DType
 from compiler.lower.canonical import Buffer, Role
 from compiler.lower.contraction import strides_in_tile
-from compiler.lower.terms import Kind, Term, axis_of, buffer_of
+from compiler.lower.terms import Kind, Term, axis_of, buffer_of, topological
 from compiler.lower.tiles import Direct, Packed
 
 PANEL = 64
@@ -29,7 +30,7 @@ class OperandReader:
         if term.kind is not Kind.LOAD or term.dtype is not DType.F32:
             return None
         found = self._direct(term, m, k)
-        return found if found is not None and found.col_stride == 1 else None
+        return found if found is not None and found.col_stride == 1 and not found.grain else None
 
     def columns(self, term: Term, k: str, n: str) -> Direct | Packed | None:
         """Operand B [k, n]: f32 or bf16 in memory, with n or k contiguous; a weight may be packed."""
@@ -56,10 +57,23 @@ class OperandReader:
     def _direct(self, load: Term, row: str | None, col: str) -> Direct | None:
         shape = self.buffers[buffer_of(load)].shape
         axes = [a for a in (row, col) if a is not None]
-        strides = strides_in_tile(load, shape, axes, self.blocks)
-        if strides is None:
-            return None
-        return Direct(load, row, col, strides[row] if row is not None else 0, strides[col])
+        for axis, grain in ((None, 0), *_grains(load, axes, self.blocks)):
+            aligned = self.blocks if axis is None else {**self.blocks, axis: grain}
+            strides = strides_in_tile(load, shape, axes, aligned)
+            if strides is not None:
+                first = strides[row] if row is not None else 0
+                return Direct(load, row, col, first, strides[col], axis, grain)
+        return None
+
+
+def _grains(load: Term, axes: Sequence[str], blocks: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Shorter runs along one axis in which a quotient such as `k // 16` stays constant."""
+    for term in topological(load.args):
+        if term.kind is not Kind.FLOOR_DIV or term.args[0].kind is not Kind.IDX:
+            continue
+        axis, divisor = axis_of(term.args[0]), term.args[1].attr
+        if axis in axes and isinstance(divisor, int) and 1 < gcd(blocks[axis], divisor) < blocks[axis]:
+            yield axis, gcd(blocks[axis], divisor)
 
 
 def int_size(size: object) -> int:

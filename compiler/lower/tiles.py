@@ -29,13 +29,18 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """A contraction operand read where it lies: element (row, col) is at `load` plus strides, in elements."""
+    """A contraction operand read where it lies: element (row, col) is at `load` plus strides, in elements.
+
+    Along `grain_axis` that holds only for runs of `grain` points, each with an address of its own.
+    """
 
     load: Term
     row: str | None
     col: str | None
     row_stride: int
     col_stride: int
+    grain_axis: str | None = None
+    grain: int = 0
 
 
 @dataclass(frozen=True, slots=True)

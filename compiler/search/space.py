@@ -76,7 +76,7 @@ def _pointwise(definition: Canonical, stream: str | None) -> Iterator[Schedule]:
     partition = "chunk" if stream is None else "cyclic"
     for split in _splits(definition):
         if split.elements <= _TILE_ELEMENTS:
-            for block in (16, 32) if stream is not None else (16,):
+            for block in (64, 32, 16) if stream is not None else (16,):
                 yield Schedule(split.loops, len(split.loops), stream, block, partition=partition)
 
 
