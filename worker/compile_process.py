@@ -147,9 +147,13 @@ class _Run:
         return self._result(log_path)
 
     def end(self) -> None:
-        """Leave no process of the group behind."""
+        """Leave no process of the group behind, nor a descendant that made itself a group of its own."""
+        descendants = _descendants(self._process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        for process in descendants:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -196,13 +200,20 @@ class _Run:
 def group_memory_bytes(pid: int) -> int:
     """Resident bytes of a process and its descendants, pages mapped from files left out."""
     total = 0
-    with contextlib.suppress(psutil.NoSuchProcess):
-        root = psutil.Process(pid)
-        for process in (root, *root.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                memory = process.memory_info()
-                total += memory.rss - getattr(memory, "shared", 0)
+    for process in _descendants(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            memory = process.memory_info()
+            total += memory.rss - getattr(memory, "shared", 0)
     return total
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    """The process and all below it, as far as they still run."""
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _read_reports(stdout: IO[bytes], reports: queue.SimpleQueue[Report | None]) -> None:
