@@ -1,4 +1,6 @@
-"""A searched program becomes an artifact's parts: buffers with offsets, launches by bucket, and which weights lie how."""
+"""A searched program becomes an artifact's parts: buffers with offsets, launches by bucket, and which
+weights lie how.
+"""
 
 from __future__ import annotations
 

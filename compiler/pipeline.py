@@ -1,6 +1,7 @@
 """The table of contents: a checkpoint becomes an artifact.
 
-    inspect -> graph -> search (define, saturate, form, print, build, gate, measure) -> assemble -> build -> pack -> write
+inspect -> graph -> search (define, saturate, form, print, build, gate, measure) -> assemble -> build ->
+pack -> write
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class BadOption(CompilerError):
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What to compile for. `budget` is "none", "quick", "full", or seconds; `level` None takes this CPU's best."""
+    """What to compile for. `budget` is "none", "quick", "full", or seconds; `level` None takes this CPU's
+    best.
+    """
 
     dtype: str = "bf16"
     budget: str | float = "quick"
@@ -132,7 +135,10 @@ def compile_checkpoint(
             writer.add_kernels(level.name, kernels)
             writer.add_report(asdict(made))
             writer.finish(
-                target=options.target, dims=_dims(graph, setting.dims), model=facts, programs=[assembled.program]
+                target=options.target,
+                dims=_dims(graph, setting.dims),
+                model=facts,
+                programs=[assembled.program],
             )
     on_progress(Progress("done", 1.0, f"{made.seconds:.0f} s"))
     return made
@@ -152,7 +158,9 @@ def _graph(config: ModelConfig, options: CompileOptions, context: int) -> Graph:
     if options.dtype not in _DTYPES:
         raise BadOption(f"dtype {options.dtype!r} is none of {', '.join(_DTYPES)}")
     if options.target != "cpu":
-        raise BadOption(f"target {options.target!r} is not built by this function; see `candela compile --help`")
+        raise BadOption(
+            f"target {options.target!r} is not built by this function; see `candela compile --help`"
+        )
     limits = StepLimits(options.max_batched_tokens, options.max_sequences)
     graph = build_llama(
         config, dtype=options.dtype, max_context=context, block_size=BLOCK_SIZE, limits=limits
