@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,20 @@ class MicroKernels:
         function = getattr(self._library, name)
         function.restype = None
         function(*arguments)
+
+
+def guarded(array: np.ndarray) -> np.ndarray:
+    """A copy whose last byte is followed by memory that may not be touched; whoever reads on dies."""
+    page = mmap.PAGESIZE
+    span = -(-array.nbytes // page) * page
+    region = mmap.mmap(-1, span + page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    whole = np.frombuffer(region, dtype=np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.mprotect(ctypes.c_void_p(whole.ctypes.data + span), ctypes.c_size_t(page), 0)
+    assert not failed, "the page after the array is closed"
+    copy = whole[span - array.nbytes : span].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def _p(array: np.ndarray) -> ctypes.c_void_p:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compiler.ir.dtype import bf16_to_f32, round_to_bf16
-from tests.support.micro_kernels import MicroKernels
+from tests.support.micro_kernels import MicroKernels, guarded
 
 SHAPES = [
     (1, 1, 1),
@@ -117,3 +117,17 @@ def test_nan_and_infinity_stay_in_their_row_and_column(kernels: MicroKernels, na
 def test_no_terms_give_zero(kernels: MicroKernels, name: str) -> None:
     b = np.zeros((20, 4) if name.endswith("_nt") else (4, 20), np.uint16 if "bf16" in name else np.float32)
     assert (kernels.dot(f"call_{name}", np.zeros((3, 4), np.float32)[:, :0], b, 20) == 0).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_nothing_beyond_the_operands_is_read(
+    kernels: MicroKernels, name: str, shape: tuple[int, int, int]
+) -> None:
+    a, b, _ = operands(*shape)
+    laid = np.ascontiguousarray(b.T if name.endswith("_nt") else b)
+    given = guarded(round_to_bf16(laid) if "bf16" in name else laid)
+    values = bf16_to_f32(round_to_bf16(b)) if "bf16" in name else b
+    assert np.array_equal(
+        kernels.dot(f"call_{name}", guarded(a), given, shape[1]), contract(kernels, name, a, values, None)
+    )

@@ -7,7 +7,7 @@ import pytest
 
 from compiler.codegen.layout import LayoutError, WeightLayout, pack, pack_chunks, panel_stride_bytes, unpack
 from compiler.ir.dtype import bf16_to_f32, round_to_bf16
-from tests.support.micro_kernels import MicroKernels
+from tests.support.micro_kernels import MicroKernels, guarded
 
 FLOAT_KERNELS = {
     "dot_packed_bf16": WeightLayout.PACKED_BF16_64,
@@ -148,3 +148,18 @@ def test_amx_accumulates_in_blocks_of_32(amx_kernels: MicroKernels) -> None:
     first = amx_kernels.packed("call_dot_packed_bf16_amx", a[:, :64], pack(w[:, :64], layout), 64, c)
     both = amx_kernels.packed("call_dot_packed_bf16_amx", a[:, 64:], pack(w[:, 64:], layout), 32, first)
     assert np.array_equal(both, whole)
+
+
+@pytest.mark.parametrize("k", K_SIZES)
+@pytest.mark.parametrize("name", FLOAT_KERNELS)
+def test_nothing_beyond_rows_and_panel_is_read(kernels: MicroKernels, name: str, k: int) -> None:
+    layout, w, a = FLOAT_KERNELS[name], weights(64, k), weights(7, k, seed=2)
+    got = kernels.packed(f"call_{name}", guarded(a), guarded(pack(w, layout)), k)
+    assert np.array_equal(got, kernels.reference("reference_chain", a, as_stored(w, layout).T))
+
+
+@pytest.mark.parametrize("k", K_SIZES)
+def test_nothing_beyond_rows_and_amx_panel_is_read(amx_kernels: MicroKernels, k: int) -> None:
+    panel, a = pack(weights(64, k), WeightLayout.PACKED_AMX_64), round_to_bf16(weights(19, k, seed=2))
+    got = amx_kernels.packed("call_dot_packed_bf16_amx", guarded(a), guarded(panel), k)
+    assert np.array_equal(got, amx_kernels.packed("call_dot_packed_bf16_amx", a, panel, k))
