@@ -98,7 +98,7 @@ _TYPES: Mapping[int, str] = {
     403: "permission_error",
     429: "rate_limit_error",
 }
-_NEVER_RETRIED = {"compile_failed", "insufficient_funds", "insufficient_quota"}
+_NEVER_RETRIED = {"compile_failed", "insufficient_quota"}
 
 
 def http_status(error: PlatformError) -> int:
@@ -176,7 +176,7 @@ def _headers(error: PlatformError) -> dict[str, str]:
         headers["www-authenticate"] = "Bearer"
     if error.retry_after_s is not None:
         headers["retry-after"] = str(max(1, round(error.retry_after_s)))
-    if getattr(error, "is_billed", False) or error.code in _NEVER_RETRIED:
+    if getattr(error, "is_billed", False) or status == 402 or error.code in _NEVER_RETRIED:
         headers["x-should-retry"] = "false"
     elif status in (429, 503):
         headers["x-should-retry"] = "true"

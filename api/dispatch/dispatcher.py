@@ -19,6 +19,7 @@ from api.metrics import Metrics
 from api.store import Store
 from common.clock import Clock
 from common.wire import GenerateRequest
+from storage.deployments import load_deployment
 
 log = structlog.get_logger()
 
@@ -80,7 +81,7 @@ class Dispatcher:
         ]
         await self._store.write(open_account, account, ceilings, self._limits.reservation_lease_s)
         patience = Patience(arrived_s + self._limits.request_deadline_s, self._limits.replica_silence_s)
-        generation = Generation(account, requests, self.fleet, patience, self._monotonic)
+        generation = Generation(account, requests, self.fleet, patience, self._monotonic, self._explain)
         self._open[account.request_id] = generation
         return generation
 
@@ -97,6 +98,11 @@ class Dispatcher:
             task.add_done_callback(lambda _: self._settling.pop(request_id, None))
         if request_id in self._settling:
             await asyncio.shield(self._settling[request_id])
+
+    async def _explain(self, deployment_id: str) -> str:
+        """Why no replica of a deployment gets ready, as far as the control plane knows."""
+        failure = (await self._store.read(load_deployment, deployment_id)).failure
+        return f" (the last one failed to start: {failure.message})" if failure else ""
 
     async def _settle(self, generation: Generation, ending: Ending) -> None:
         account = generation.account

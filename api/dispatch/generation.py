@@ -5,7 +5,7 @@ once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ from api.dispatch.fleet import Fleet, Slot, Want
 from api.dispatch.replica import ReplicaBroke, ReplicaUnavailable
 from api.dispatch.settlement import Account, CallBill, Ending
 from api.dispatch.tally import Counts, Tally, total
-from api.errors import ReplicaLost
+from api.errors import ColdStartTimeout, ReplicaLost
 from common.errors import ContextLengthExceeded, DeadlineExceeded, InvalidInput, Overloaded, PlatformError
 from common.wire import Ended, Failed, Finished, FinishReason, Frame, GenerateRequest
 from storage.records import RequestStatus
@@ -63,6 +63,7 @@ class Generation:
         fleet: Fleet,
         patience: Patience,
         monotonic: Callable[[], float],
+        explain: Callable[[str], Awaitable[str]],
     ) -> None:
         self.account = account
         self.calls = tuple(Call(request) for request in requests)
@@ -70,6 +71,7 @@ class Generation:
         self._fleet = fleet
         self._patience = patience
         self._monotonic = monotonic
+        self._explain = explain
 
     @property
     def counts(self) -> Counts:
@@ -157,7 +159,11 @@ class Generation:
             sequences=request.n,
             tokens=len(request.prompt_ids) + request.n * request.max_tokens,
         )
-        slot = await self._fleet.acquire(want, excluded, self._patience.deadline_s)
+        try:
+            slot = await self._fleet.acquire(want, excluded, self._patience.deadline_s)
+        except ColdStartTimeout as error:
+            why = await self._explain(want.deployment_id)
+            raise ColdStartTimeout(f"{error}{why}", retry_after_s=error.retry_after_s or 5.0) from error
         call.held_s += slot.held_s
         return slot
 

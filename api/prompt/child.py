@@ -82,7 +82,8 @@ def _answer(child: Child, call: dict[str, Any]) -> dict[str, Any]:
     try:
         return child.answer(call)
     except PlatformError as error:
-        return _refusal(error, isinstance(error, InvalidInput))
+        # A tokenizer that can't be loaded is no fault of the prompt's.
+        return _refusal(error, isinstance(error, InvalidInput) and call["op"] != "load")
     except MemoryError:
         return _refusal(PlatformError("this prompt needs too much memory", code="prompt_refused"), True)
     except Exception as error:  # the edge: the gateway logs it, the caller hears of an internal error

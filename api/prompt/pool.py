@@ -50,6 +50,11 @@ class PromptPool:
         for child in self._children:
             self._idle.put_nowait(child)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Processes that are running now."""
+        return tuple(child.pid for child in self._children if child.pid is not None)
+
     async def warm(self) -> None:
         """Start the children now instead of at the first prompt."""
         await asyncio.gather(*(child.start() for child in self._children))
@@ -121,8 +126,12 @@ class _Child:
     _process: asyncio.subprocess.Process | None = None
     _loaded: OrderedDict[str, None] = field(default_factory=OrderedDict)
 
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
     async def start(self) -> None:
-        if self._process is not None and self._process.returncode is None:
+        if self.pid is not None:
             return
         self._loaded.clear()
         self._process = await asyncio.create_subprocess_exec(
