@@ -12,7 +12,7 @@ from compiler.artifact.manifest import Bucket as BucketPlan
 from compiler.artifact.manifest import Buffer as ArtifactBuffer
 from compiler.artifact.manifest import BufferKind, DimRange, KernelLaunch, LevelProgram
 from compiler.ir.dim import bounds
-from compiler.ir.dtype import DType, itemsize
+from compiler.ir.dtype import itemsize
 from compiler.ir.ops import VIEWS
 from compiler.lower.definitions import Definition
 from compiler.lower.memory import Arena, Interval, plan_arena
@@ -99,11 +99,8 @@ def _launches(
 def _argument(param: Param, buffer: str, names: _Names, weights: dict[str, WeightUse]) -> str:
     if not buffer.startswith("w:"):
         return names.of(buffer)
-    layout = WeightLayout.ROW_MAJOR
-    if param.is_packed:
-        layout = WeightLayout.PACKED_BF16_64 if param.dtype is DType.BF16 else WeightLayout.PACKED_F32_64
-    name = f"{buffer}#{layout}" if param.is_packed else buffer
-    weights[name] = WeightUse(name, buffer.removeprefix("w:"), layout)
+    name = f"{buffer}#{param.layout}" if param.is_packed else buffer
+    weights[name] = WeightUse(name, buffer.removeprefix("w:"), param.layout)
     return name
 
 

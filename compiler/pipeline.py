@@ -26,7 +26,7 @@ from compiler.codegen.toolchain import Toolchain, find_compiler
 from compiler.errors import CompilerError
 from compiler.ir.dtype import DType
 from compiler.ir.graph import Graph, verify
-from compiler.runtime.cpu import Level, best_level, host_features, level_named
+from compiler.runtime.cpu import Feature, Level, best_level, host_features, level_named
 from compiler.search.program import EFFORTS, Effort, SearchedProgram, Setting, Stopped, kernels_source, search
 from compiler.zoo import StepLimits, build_llama, rope_tables
 from compiler.zoo.weights import Weights, open_weights
@@ -189,6 +189,7 @@ def _setting(
         build=lambda source: toolchain.shared_object(source, level, should_stop=should_stop),
         should_stop=should_stop,
         is_busy=is_busy,
+        has_tiles=Feature.AMX_BF16 in level.required and options.dtype == "bf16",
     )
 
 

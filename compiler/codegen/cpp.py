@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from compiler.artifact.layouts import PANEL, WeightLayout, panel_stride_bytes
 from compiler.codegen.cpp_expressions import C_TYPES, CExpressions
 from compiler.ir.dim import Size, symbols
-from compiler.ir.dtype import DType
+from compiler.ir.dtype import DType, itemsize
 from compiler.lower.terms import Kind, load
 from compiler.lower.tiles import (
     Compute,
@@ -30,7 +31,11 @@ from compiler.lower.tiles import (
     loops,
 )
 
-PANEL = 64
+_PACKED_DOT = {
+    WeightLayout.PACKED_F32_64: "dot_packed_f32",
+    WeightLayout.PACKED_BF16_64: "dot_packed_bf16",
+    WeightLayout.PACKED_AMX_64: "dot_packed_bf16_amx",
+}
 
 
 def print_kernel(name: str, kernel: Kernel, dims: Sequence[str]) -> str:
@@ -275,26 +280,34 @@ class _Printer:
         self.put(f"for (int64_t p = 0; p < {axis}_n; p += {grain}) {{")
         count = f"c_min({grain}, {axis}_n - p)"
         if axis == s.n:
-            call = f"{s.tile.name} + p, {pitch}, {rows}, {count}, {a}, {lda}, {pointer}, {ldb}, {s.k}_n, {add}"
+            call = (
+                f"{s.tile.name} + p, {pitch}, {rows}, {count}, {a}, {lda}, {pointer}, {ldb}, {s.k}_n, {add}"
+            )
         else:
             more = "true" if s.accumulate else "p > 0"
-            call = f"{s.tile.name}, {pitch}, {rows}, {s.n}_n, {a} + p, {lda}, {pointer}, {ldb}, {count}, {more}"
+            call = (
+                f"{s.tile.name}, {pitch}, {rows}, {s.n}_n, {a} + p, {lda}, {pointer}, {ldb}, {count}, {more}"
+            )
         self.put(f"  {name}({call});")
         self.put("}")
 
     def _packed(self, s: Dot, b: Packed, rows: str, a: str, lda: str, add: str) -> None:
+        """One call for each panel of the tile; each is told where the next one lies, to ask for it ahead."""
         param = next(p for p in self.kernel.params if p.buffer == str(b.load.attr))
         k_size = param.shape[1]
         assert isinstance(k_size, int), "a packed weight has a static shape"
-        is_bf16 = param.dtype is DType.BF16
-        stride = -(-k_size // 2) * 2 * PANEL if is_bf16 else k_size * PANEL
-        name = "dot_packed_bf16" if is_bf16 else "dot_packed_f32"
-        n, pitch = s.n, self.kernel.blocks[s.n]
-        self.put(f"for (int64_t p = 0; p * {PANEL} < {n}_n; p++)")
-        panel = f"{param.buffer} + ({n}_b / {PANEL} + p) * {stride}"
+        stride = panel_stride_bytes(b.layout, k_size) // itemsize(param.dtype)
+        n, pitch, extent = s.n, self.kernel.blocks[s.n], self.kernel.extents[s.n]
+        assert isinstance(extent, int), "a packed weight has a static shape"
+        self.put(f"for (int64_t p = 0; p * {PANEL} < {n}_n; p++) {{")
         self.put(
-            f"  {name}({s.tile.name} + p * {PANEL}, {pitch}, {rows}, {a}, {lda}, {panel}, {s.k}_n, {add});"
+            f"  const {C_TYPES[param.dtype]}* panel = {param.buffer} + ({n}_b / {PANEL} + p) * {stride};"
         )
+        last = -(-extent // PANEL) - 1
+        ahead = f"{n}_b / {PANEL} + p < {last} ? panel + {stride} : nullptr"
+        into = f"{s.tile.name} + p * {PANEL}, {pitch}, {rows}"
+        self.put(f"  {_PACKED_DOT[b.layout]}({into}, {a}, {lda}, panel, {s.k}_n, {add}, {ahead});")
+        self.put("}")
 
     def _operand(self, operand: Operand, axes: tuple[str | None, ...]) -> tuple[str, str]:
         if isinstance(operand, Tile):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from compiler.artifact.layouts import WeightLayout
 from compiler.ir.dim import Size
 from compiler.ir.dtype import DType
 from compiler.lower import terms as t
@@ -19,7 +20,7 @@ from compiler.lower.canonical import Canonical
 from compiler.lower.contraction import Contraction, contraction
 from compiler.lower.errors import FormationError
 from compiler.lower.online import correction, pass_levels, reductions_over
-from compiler.lower.operands import OperandReader
+from compiler.lower.operands import OperandReader, is_narrow
 from compiler.lower.schedule import Schedule
 from compiler.lower.terms import REDUCTIONS, Kind, Term, axis_of
 from compiler.lower.tiles import (
@@ -30,6 +31,7 @@ from compiler.lower.tiles import (
     Kernel,
     Loop,
     Operand,
+    Packed,
     Param,
     Reduce,
     Scale,
@@ -84,7 +86,7 @@ class _Former:
         self.order = [*d.axes, *middle, *(a for a in bound if a not in d.axes and a != s.stream)]
         self.levels = [[] for _ in range(len(s.loops) + 1)]
         self.running = reductions_over(d.term, s.stream) if s.stream else []
-        self._reader = OperandReader(d.buffers, self.blocks, s.is_packed)
+        self._reader = OperandReader(d.buffers, self.blocks, s.is_packed, s.uses_tiles)
 
     def _whole(self, axis: str) -> int:
         extent: Size = self.definition.extents[axis]
@@ -109,7 +111,8 @@ class _Former:
     def _param(self, name: str, body: tuple[Statement | Loop, ...]) -> Param:
         buffer = self.definition.buffers[name]
         is_written = name == self.definition.place.buffer
-        return Param(name, buffer.shape, buffer.dtype, name in self._reader.packed, is_written)
+        layout = self._reader.packed.get(name, WeightLayout.ROW_MAJOR)
+        return Param(name, buffer.shape, buffer.dtype, layout, is_written)
 
     def _form_passes(self, inner: Body) -> None:
         s, root = self.schedule, self.definition.term
@@ -249,7 +252,9 @@ class _Former:
     def _dot(self, c: Contraction, body: Body, into: Tile, *, accumulate: bool) -> None:
         rows = (c.k,) if c.m is None else (c.m, c.k)
         a: Operand = self._reader.rows(c.a, c.m, c.k) or self._tile(c.a, rows)
-        b: Operand = self._reader.columns(c.b, c.k, c.n) or self._tile(c.b, (c.k, c.n))
+        b: Operand = self._reader.columns(c.b, c.k, c.n, a) or self._tile(c.b, (c.k, c.n))
+        if is_narrow(a) and not isinstance(b, Packed):
+            a = self._tile(c.a, rows)
         body.append(Dot(into, c.m, c.n, c.k, a, b, accumulate))
 
     def _store(self, root: Term, body: Body) -> None:

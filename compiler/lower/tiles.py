@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from compiler.artifact.layouts import WeightLayout
 from compiler.ir.dim import Size
 from compiler.ir.dtype import DType
 from compiler.lower.terms import Kind, Term
@@ -50,6 +51,7 @@ class Packed:
     load: Term
     column: str
     k: str
+    layout: WeightLayout
 
 
 Operand: TypeAlias = Tile | Direct | Packed
@@ -148,13 +150,17 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A buffer a kernel takes; `is_packed` when it is read only through `Packed` operands."""
+    """A buffer a kernel takes. A packed `layout` means that it is read only through `Packed` operands."""
 
     buffer: str
     shape: tuple[Size, ...]
     dtype: DType
-    is_packed: bool = False
+    layout: WeightLayout = WeightLayout.ROW_MAJOR
     is_written: bool = False
+
+    @property
+    def is_packed(self) -> bool:
+        return self.layout is not WeightLayout.ROW_MAJOR
 
 
 @dataclass(frozen=True, slots=True)

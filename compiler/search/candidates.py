@@ -37,7 +37,7 @@ class Recipe:
 
     term: str
     stream_block: int
-    is_packed: bool
+    layouts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Candidate:
     @property
     def recipe(self) -> Recipe:
         block = self.schedule.stream_block if self.schedule.stream else 0
-        return Recipe(self.term.key, block, any(p.is_packed for p in self.kernel.params))
+        return Recipe(self.term.key, block, tuple(p.layout for p in self.kernel.params))
 
 
 def forms(definition: Canonical, seeds: int) -> tuple[Term, ...]:
@@ -70,9 +70,9 @@ def forms(definition: Canonical, seeds: int) -> tuple[Term, ...]:
 
 
 def candidates(
-    definition: Canonical, buckets: Sequence[Bucket], threads: int, seeds: int
+    definition: Canonical, buckets: Sequence[Bucket], threads: int, seeds: int, *, has_tiles: bool = False
 ) -> tuple[Candidate, ...]:
-    """Every candidate that can be formed; equal kernels are kept once.
+    """Every candidate that can be formed.
 
     Raises:
         FormationError: no schedule fits this definition.
@@ -81,7 +81,7 @@ def candidates(
     refused: list[str] = []
     for number, term in enumerate(forms(definition, seeds)):
         variant = definition.with_term(term)
-        for schedule in schedules(variant):
+        for schedule in schedules(variant, has_tiles=has_tiles):
             try:
                 kernel = form(variant, schedule)
             except FormationError as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from compiler.ir.dtype import DType, itemsize
 from compiler.ir.graph import Graph, Node
 from compiler.ir.ops import ELEMENTWISE, VIEWS, Op
 from compiler.lower.definitions import cuttable
@@ -20,7 +21,8 @@ def starting_cuts(graph: Graph) -> tuple[Node, ...]:
     choices = cuttable(graph)
     users = _users(graph)
     products = {n for n in graph.nodes if n.op is Op.SUM and _multiplies_weight(n)}
-    cuts = products | {n for n in choices if _feeds_any(n, products, users)}
+    kept = {_multiplied(p) for p in products}
+    cuts = products | {n for n in choices if n in kept}
     for node in choices:
         if len(users[node]) > 1 and node.op in ELEMENTWISE and _lies_above(node, cuts):
             cuts.add(node)
@@ -63,14 +65,19 @@ def _multiplies_weight(node: Node) -> bool:
     return sum(s.op is Op.WEIGHT and len(s.shape) > 1 for s in sides) == 1
 
 
-def _feeds_any(node: Node, sums: set[Node], users: Mapping[Node, list[Node]]) -> bool:
-    for user in users[node]:
-        if user.op in VIEWS or user.op is Op.CAST:
-            if _feeds_any(user, sums, users):
-                return True
-        elif user.op is Op.MUL and any(u in sums for u in users[user]):
-            return True
-    return False
+def _multiplied(product: Node) -> Node:
+    """What a product with a weight multiplies it by: the value to keep, in its narrowest form.
+
+    Views are looked through; of a value and its roundings the last rounding is kept.
+    """
+    factors = _through(product.inputs[0]).inputs
+    other = next(f for f in factors if _through(f).op is not Op.WEIGHT)
+    kept: Node | None = None
+    while other.op in VIEWS or other.op is Op.CAST:
+        if other.op is Op.CAST and itemsize(other.dtype) < itemsize(DType.F32):
+            kept = kept or other
+        other = other.inputs[0]
+    return kept or other
 
 
 def _lies_above(node: Node, cuts: set[Node]) -> bool:

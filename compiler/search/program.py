@@ -17,6 +17,7 @@ from compiler.ir.graph import Graph
 from compiler.lower.canonical import Buffer, Canonical, Instance, Role, canonicalize
 from compiler.lower.definitions import Definition, define
 from compiler.lower.index_terms import input_buffer, weight_buffer
+from compiler.lower.precision import narrow_operands
 from compiler.lower.stages import stages
 from compiler.search.bench import Bench
 from compiler.search.candidates import Bucket, Candidate, candidates, shortlist
@@ -68,6 +69,8 @@ class Setting:
     build: Build
     should_stop: Callable[[], bool]
     is_busy: Callable[[], bool]
+    has_tiles: bool = False
+    """The level multiplies bf16 on matrix tiles: what meets a bf16 weight is rounded to bf16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,8 @@ def search(graph: Graph, setting: Setting, report: Report) -> SearchedProgram:
         CompilerError: the graph cannot be lowered, or the toolchain failed.
     """
     report(0.0, "lowering")
+    if setting.has_tiles:
+        graph = narrow_operands(graph)
     definitions = define(graph, starting_cuts(graph))
     buffers = describe_buffers(graph, definitions)
     instances = {d.name: canonicalize(d, buffers) for d in definitions}
@@ -114,7 +119,9 @@ def _propose(distinct: Mapping[str, Canonical], setting: Setting) -> dict[str, t
     effort = setting.effort
     proposed = {}
     for key, definition in distinct.items():
-        every = candidates(definition, setting.buckets, setting.threads, effort.seeds)
+        every = candidates(
+            definition, setting.buckets, setting.threads, effort.seeds, has_tiles=setting.has_tiles
+        )
         proposed[key] = shortlist(every, setting.buckets, effort.shortlist)
     return proposed
 

@@ -5,12 +5,12 @@ clock.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
+from compiler.artifact.layouts import PANEL
 from compiler.ir.dim import Size
 from compiler.lower.canonical import Canonical, Role
-from compiler.lower.operands import PANEL
 from compiler.lower.schedule import LoopChoice, Schedule
 from compiler.lower.terms import REDUCTIONS, Kind, Term, axis_of, buffer_of, products, topological
 
@@ -18,12 +18,17 @@ _TILE_ELEMENTS = 16_384
 """Most elements of a tile; larger ones leave the first-level caches."""
 
 
-def schedules(definition: Canonical) -> tuple[Schedule, ...]:
-    """Schedules that may fit; formation refuses those that do not."""
+def schedules(definition: Canonical, *, has_tiles: bool = False) -> tuple[Schedule, ...]:
+    """Schedules that may fit; formation refuses those that do not. `has_tiles`: the CPU multiplies bf16
+    tiles.
+    """
     stream = _stream_axis(definition)
     column = _column_axis(definition)
     found = _matrix(definition, column, stream) if column is not None else _pointwise(definition, stream)
-    return tuple(dict.fromkeys(found))
+    both = (
+        replace(s, uses_tiles=tiles) for s in found for tiles in ((True, False) if has_tiles else (False,))
+    )
+    return tuple(dict.fromkeys(both))
 
 
 def _stream_axis(definition: Canonical) -> str | None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from compiler.codegen.layout import WeightLayout, pack
 from compiler.errors import CompilerError
 from compiler.ir.dim import bind
-from compiler.ir.dtype import DType, itemsize
+from compiler.ir.dtype import itemsize
 from compiler.lower.canonical import Canonical, Role
 from compiler.lower.tiles import Kernel
 from compiler.search.bench import Bench, CandidateCrashed
@@ -120,7 +120,7 @@ def choose(
         fastest = {b.name: min(seconds(c, b) for c in passed) for b in buckets}
         return sum(seconds(best(recipe, b), b) / max(fastest[b.name], 1e-12) for b in buckets)
 
-    recipes = sorted({c.recipe for c in passed}, key=lambda r: (r.term, r.stream_block, r.is_packed))
+    recipes = sorted({c.recipe for c in passed}, key=lambda r: (r.term, r.stream_block, r.layouts))
     winner = min(recipes, key=total)
     return {b.name: best(winner, b) for b in buckets}
 
@@ -165,36 +165,29 @@ class Buffers:
 
     def __init__(self, definition: Canonical, inputs: Mapping[str, Array], bench: Bench) -> None:
         self._inputs, self._bench = inputs, bench
-        self._paths: dict[tuple[str, bool, int], str] = {}
-        self._packed: dict[str, Array] = {}
+        self._paths: dict[tuple[str, WeightLayout, int], str] = {}
+        self._packed: dict[tuple[str, WeightLayout], Array] = {}
         out = definition.place.buffer
         path, self.written = bench.share(inputs[out])
-        self._paths[(out, False, 0)] = path
+        self._paths[(out, WeightLayout.ROW_MAJOR, 0)] = path
 
     def arguments(self, kernel: Kernel, copy: int = 0) -> list[str]:
         """Files of a kernel's parameters, in order; weights of each `copy` are files of their own."""
-        return [
-            self._path(p.buffer, p.is_packed, p.dtype, 0 if p.is_written else copy) for p in kernel.params
-        ]
+        return [self._path(p.buffer, p.layout, 0 if p.is_written else copy) for p in kernel.params]
 
-    def _path(self, name: str, is_packed: bool, dtype: DType, copy: int) -> str:
-        key = (name, is_packed, copy)
+    def _path(self, name: str, layout: WeightLayout, copy: int) -> str:
+        key = (name, layout, copy)
         if key not in self._paths:
-            self._paths[key], _ = self._bench.share(self._laid_out(name, is_packed, dtype))
+            self._paths[key], _ = self._bench.share(self._laid_out(name, layout))
         return self._paths[key]
 
-    def _laid_out(self, name: str, is_packed: bool, dtype: DType) -> Array:
-        if not is_packed:
+    def _laid_out(self, name: str, layout: WeightLayout) -> Array:
+        if layout is WeightLayout.ROW_MAJOR:
             return self._inputs[name]
-        if name not in self._packed:
-            self._packed[name] = packed(self._inputs[name], dtype)
-        return self._packed[name]
-
-
-def packed(array: Array, dtype: DType) -> Array:
-    """A weight in the panels that its micro-kernel reads, as bytes."""
-    layout = WeightLayout.PACKED_BF16_64 if dtype is DType.BF16 else WeightLayout.PACKED_F32_64
-    return pack(array, layout)
+        key = (name, layout)
+        if key not in self._packed:
+            self._packed[key] = pack(self._inputs[name], layout)
+        return self._packed[key]
 
 
 # The clock
