@@ -14,6 +14,7 @@ import resource
 import signal
 import sys
 import threading
+import traceback
 from typing import BinaryIO, NoReturn
 
 from common.errors import PlatformError
@@ -57,8 +58,25 @@ class Reporter:
 
 
 def main() -> None:
-    """Answer one request; exit 0 when it was answered, even with `Failed`."""
-    arguments = _arguments()
+    """Answer one request; exit 0 when it was answered, even with `Failed`, and 1 with a traceback when not.
+
+    It never returns: an ordinary exit would wait for the listening thread, which sits in a read.
+    """
+    try:
+        _serve(_arguments())
+    except Exception:
+        traceback.print_exc()
+        leave(1)
+    leave(0)
+
+
+def leave(status: int) -> NoReturn:
+    """End at once; nothing is left to clean up."""
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _serve(arguments: argparse.Namespace) -> None:
     reporter = Reporter(claim_stdout())
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("egglog").setLevel(logging.WARNING)  # prints every command otherwise
@@ -69,13 +87,6 @@ def main() -> None:
     control = Control()
     threading.Thread(target=listen, args=(sys.stdin.buffer, control), name="listen", daemon=True).start()
     reporter.say(_answer(request, reporter, control))
-    leave(0)
-
-
-def leave(status: int) -> NoReturn:
-    """End at once: the listening thread sits in a read, and nothing is left to clean up."""
-    sys.stderr.flush()
-    os._exit(status)
 
 
 def _answer(request: CompileRequest, reporter: Reporter, control: Control) -> Report:

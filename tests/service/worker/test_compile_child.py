@@ -14,7 +14,7 @@ from compiler.runtime import load_program
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
 from worker.build import try_out
 from worker.compile_process import ProcessCompiler, ProcessCompilerConfig, Watch
-from worker.errors import CompileFailed
+from worker.errors import CompileDied, CompileFailed
 from worker.protocol import CompileRequest, CompileSettings, Done, Progress
 
 FACTS = {
@@ -106,6 +106,12 @@ def test_a_broken_checkpoint_is_refused_with_its_code(
     with pytest.raises(CompileFailed) as refused:
         child.compile()
     assert refused.value.code == code
+
+
+def test_an_error_of_ours_ends_it_with_its_last_words(child: Child) -> None:
+    (child.home / "out").write_text("a file where a folder should be")
+    with pytest.raises(CompileDied, match=r"exited with code 1 .*(NotADirectory|FileExists)Error"):
+        child.compile()
 
 
 def test_a_missing_shard_is_named(child: Child) -> None:
