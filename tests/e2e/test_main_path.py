@@ -64,7 +64,9 @@ def test_a_second_start_on_the_same_directory_is_refused(platform: Platform) -> 
 
 
 def test_the_dashboard_answers(platform: Platform) -> None:
-    answer = httpx.get(f"{platform.url}/dashboard", follow_redirects=True, timeout=10.0)
+    answer = httpx.get(
+        f"{platform.url}/dashboard", headers={"accept": "text/html"}, follow_redirects=True, timeout=10.0
+    )
     assert answer.status_code == 200
     assert "text/html" in answer.headers["content-type"]
 
