@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import prometheus_client
@@ -40,18 +43,34 @@ def main() -> None:
     services = build_services(settings, leases, enqueue)
     host, port = settings.metrics_host_port()
     metrics_server, _ = prometheus_client.start_http_server(port, host, services.metrics.registry)
+    config = uvicorn.Config(
+        create_app(services),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(settings.shutdown_grace_s),
+    )
     try:
-        uvicorn.run(
-            create_app(services),
-            host=settings.host,
-            port=settings.port,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=int(settings.shutdown_grace_s),
-        )
+        _Server(config).run()
     finally:
         metrics_server.shutdown()
+
+
+class _Server(uvicorn.Server):
+    """A server whose graceful end after a signal is a success; uvicorn would raise the signal again."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {
+            number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def build_services(settings: GatewaySettings, leases: Leases, enqueue: Enqueue) -> Services:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 from fastapi import FastAPI
@@ -113,18 +114,26 @@ VOCAB = 1000
 STOP_ID = 999
 
 
-def deploy(
-    gateway: Gateway,
-    name: str = "tiny",
+def deploy(gateway: Gateway, name: str = "tiny", **facts: Any) -> Deployment:
+    """A ready revision, deployed under `name`; arguments as `deploy_into` has them."""
+    blobs = gateway.services.settings.blobs
+    return deploy_into(gateway.database, blobs, gateway.tenant, name, **facts)
+
+
+def deploy_into(
+    database: Database,
+    blobs: Path,
+    tenant: Tenant,
+    name: str,
     *,
     context: int = 64,
     kv_ceiling_tokens: int = 1024,
     generation_config: dict[str, object] | None = None,
     write_tokenizer: Callable[[Path], None] = lambda folder: None,
 ) -> Deployment:
-    """A ready revision, deployed under `name`, with tokenizer files that say what the arguments say."""
-    prefix = f"artifacts/{gateway.tenant.id}/{name}"
-    folder = gateway.services.files.blobs.path(f"{prefix}/tokenizer")
+    """A ready revision with tokenizer files that say what the arguments say, deployed under `name`."""
+    prefix = f"artifacts/{tenant.id}/{name}"
+    folder = blobs / prefix / "tokenizer"
     folder.mkdir(parents=True)
     write_tokenizer(folder)
     facts: dict[str, dict[str, object]] = {
@@ -142,11 +151,10 @@ def deploy(
             (folder / file).write_text(json.dumps(content))
     now = time.time()
     build = Build(f"{name}0123456789abcdef", f"{prefix}/artifact", f"{prefix}/tokenizer")
-    with gateway.database.write() as conn:
-        model = models.ensure_model(conn, gateway.tenant.id, name, now)
-        made = revisions.create_revision(conn, gateway.tenant.id, model.id, (), {}, now)
+    with database.write() as conn:
+        model = models.ensure_model(conn, tenant.id, name, now)
+        made = revisions.create_revision(conn, tenant.id, model.id, (), {}, now)
         revisions.set_revision_compiling(conn, made.id)
         revision = revisions.set_revision_ready(conn, made.id, build, now)
-        return deployments.create_deployment(
-            conn, gateway.tenant.id, name, revision, ScalingPolicy(), kv_ceiling_tokens, now
-        )
+        policy = ScalingPolicy()
+        return deployments.create_deployment(conn, tenant.id, name, revision, policy, kv_ceiling_tokens, now)
