@@ -1,15 +1,16 @@
 """The table of contents: a checkpoint becomes an artifact.
 
-inspect -> graph -> search (define, saturate, form, print, build, gate, measure) -> assemble -> build ->
-pack -> write
+inspect -> graph -> search (define, saturate, form, print, build, gate, measure)
+        -> assemble -> build -> pack -> write -> prove
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from compiler.codegen.toolchain import Toolchain, find_compiler
 from compiler.errors import CompilerError
 from compiler.ir.dtype import DType
 from compiler.ir.graph import Graph, verify
+from compiler.prove import prove
 from compiler.runtime.cpu import Feature, Level, best_level, host_features, level_named
 from compiler.search.program import EFFORTS, Effort, SearchedProgram, Setting, Stopped, kernels_source, search
 from compiler.zoo import StepLimits, build_llama, rope_tables
@@ -47,7 +49,7 @@ class BadOption(CompilerError):
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """What to compile for. `budget` is "none", "quick", "full", or seconds; `level` None takes this CPU's
-    best.
+    best. `compiler` is a C++ compiler's command; None looks for one.
     """
 
     dtype: str = "bf16"
@@ -60,6 +62,7 @@ class CompileOptions:
     threads: int | None = None
     level: str | None = None
     cache_dir: Path | None = None
+    compiler: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,8 @@ def compile_checkpoint(
         CheckpointError: the checkpoint does not hold what its config promises.
         BadOption, UnsupportedModel: it cannot be compiled like this.
         Stopped: `should_stop` said so; nothing is left behind.
-        CompilerError: the toolchain failed, or no candidate passed the gate.
+        CompilerError: the toolchain failed, no candidate passed the gate, or the artifact disagrees with its
+            definitions.
     """
     start = time.perf_counter()
     effort = _effort(options.budget)
@@ -110,38 +114,60 @@ def compile_checkpoint(
     info = inspect_directory(checkpoint)
     context = options.max_context or info.config.max_position_embeddings
     graph = _graph(info.config, options, context)
-    level = level_named(options.level) if options.level else best_level(host_features())
-    toolchain = Toolchain(find_compiler(os.environ.get("CXX")), _cache_dir(options))
+    level = _level(options)
+    toolchain = Toolchain(find_compiler(options.compiler), _cache_dir(options))
+
+    def report(fraction: float, message: str) -> None:
+        on_progress(Progress("search", 0.02 + 0.78 * fraction, message))
+
     with tempfile.TemporaryDirectory(prefix="candela-search-") as work:
         setting = _setting(graph, options, effort, Path(work), toolchain, level, should_stop, is_busy)
-
-        def report(fraction: float, message: str) -> None:
-            on_progress(Progress("search", 0.02 + 0.78 * fraction, message))
-
         searched = search(graph, setting, report)
-        assembled = assemble(searched, setting.buckets, level.name, toolchain.compiler.version)
-        on_progress(Progress("build", 0.82, f"{len(assembled.candidates)} kernels"))
-        kernels = toolchain.shared_object(
-            kernels_source(assembled.candidates, setting.dims), level, should_stop=should_stop
-        )
-        facts = _facts(info.config, options, context)
-        made = _report(start, options, level, toolchain, searched, assembled, facts)
-        with open_weights(info) as weights, ArtifactWriter(out_dir) as writer:
-            for name, array, use in _weights(weights, assembled, graph, info.config, context):
+    assembled = assemble(searched, setting.buckets, level.name, toolchain.compiler.version)
+    on_progress(Progress("build", 0.82, f"{len(assembled.candidates)} kernels"))
+    source = kernels_source(assembled.candidates, setting.dims)
+    kernels = toolchain.shared_object(source, level, should_stop=should_stop)
+    facts = _facts(info.config, options, context)
+    made = _report(start, options, level, toolchain, searched, assembled, facts)
+    with open_weights(info) as opened:
+        weights = _Weights(opened, graph, rope_tables(info.config, context))
+        with ArtifactWriter(out_dir) as writer:
+            for number, use in enumerate(assembled.weights):
                 if should_stop():
                     raise Stopped("the compile was stopped")
-                writer.add_weight(name, array, use.layout)
-                on_progress(Progress("pack", 0.9, name.removeprefix("w:")[:80]))
+                writer.add_weight(use.name, weights.read(use.weight), use.layout)
+                fraction = 0.84 + 0.1 * number / len(assembled.weights)
+                on_progress(Progress("pack", fraction, use.weight[:80]))
             writer.add_kernels(level.name, kernels)
             writer.add_report(asdict(made))
-            writer.finish(
-                target=options.target,
-                dims=_dims(graph, setting.dims),
-                model=facts,
-                programs=[assembled.program],
-            )
-    on_progress(Progress("done", 1.0, f"{made.seconds:.0f} s"))
+            dims = _dims(graph, setting.dims)
+            writer.finish(target=options.target, dims=dims, model=facts, programs=[assembled.program])
+        on_progress(Progress("prove", 0.95, "comparing the artifact with its definitions"))
+        _prove_or_remove(out_dir, searched, weights, options.dtype)
+    on_progress(Progress("done", 1.0, f"{time.perf_counter() - start:.0f} s"))
     return made
+
+
+def _prove_or_remove(out_dir: Path, searched: SearchedProgram, weights: _Weights, dtype: str) -> None:
+    try:
+        prove(out_dir, searched, lambda buffer: weights.read(buffer.removeprefix("w:")), dtype)
+    except CompilerError:
+        shutil.rmtree(out_dir)
+        raise
+
+
+def _level(options: CompileOptions) -> Level:
+    """The level to build for. It must run here, as candidates are gated by running them."""
+    features = host_features()
+    if options.level is None:
+        return best_level(features)
+    level = level_named(options.level)
+    if level.required & ~features:
+        lacking = (level.required & ~features).name
+        raise BadOption(
+            f"level {level.name} needs {lacking}, which this CPU lacks; compile on one that has it"
+        )
+    return level
 
 
 def _effort(budget: str | float) -> Effort:
@@ -211,19 +237,21 @@ def _facts(config: ModelConfig, options: CompileOptions, context: int) -> ModelF
     )
 
 
-def _weights(
-    weights: Weights, assembled: Assembled, graph: Graph, config: ModelConfig, context: int
-) -> Iterator[tuple[str, npt.NDArray[Any], Any]]:
-    """Every weight a launch names, in its element type and before packing."""
-    tables = rope_tables(config, context)
-    for use in assembled.weights:
-        if use.weight in tables:
-            array: npt.NDArray[Any] = np.asarray(tables[use.weight], dtype=np.float32)
-        elif graph.weights[use.weight].dtype is DType.BF16:
-            array = weights.bf16(use.weight)
-        else:
-            array = weights.f32(use.weight)
-        yield use.name, array, use
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """The graph's weights in their element types: the checkpoint's tensors, and the tables that are
+    computed.
+    """
+
+    checkpoint: Weights
+    graph: Graph
+    tables: Mapping[str, npt.NDArray[np.float32]]
+
+    def read(self, name: str) -> npt.NDArray[Any]:
+        if name in self.tables:
+            return np.asarray(self.tables[name], dtype=np.float32)
+        is_bf16 = self.graph.weights[name].dtype is DType.BF16
+        return self.checkpoint.bf16(name) if is_bf16 else self.checkpoint.f32(name)
 
 
 def _report(
