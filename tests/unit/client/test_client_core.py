@@ -145,8 +145,8 @@ def test_an_answer_in_another_form_is_a_protocol_error() -> None:
 
 def test_a_long_retry_after_is_given_to_the_caller() -> None:
     late = Overloaded(503, "overloaded", "later", retry_after_s=60.0)
-    assert RetryPolicy().delay_s("GET", 1, late) is None
-    assert RetryPolicy().delay_s("GET", 1, Overloaded(503, "overloaded", "soon", retry_after_s=1.0)) == 1.0
+    assert RetryPolicy().delay_s(True, 1, late) is None
+    assert RetryPolicy().delay_s(True, 1, Overloaded(503, "overloaded", "soon", retry_after_s=1.0)) == 1.0
 
 
 def test_events_are_decoded_as_the_standard_says() -> None:
