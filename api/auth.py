@@ -7,7 +7,7 @@ may do (its scopes) is declared on each route with `needs`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 from urllib.parse import quote
 
@@ -117,13 +117,13 @@ def check_csrf(principal: Principal, token: str) -> None:
         raise PermissionDenied("this form has expired; reload the page and try again", code="csrf_failed")
 
 
-def needs(scope: Scope) -> Callable[[Request], Principal]:
+def needs(scope: Scope) -> Callable[[Request], Awaitable[Principal]]:
     """A dependency that lets through only keys with `scope`.
 
     Raises: Unauthenticated, PermissionDenied.
     """
 
-    def principal(request: Request) -> Principal:
+    async def principal(request: Request) -> Principal:
         found = context.of(request).principal
         if found is None:
             raise Unauthenticated("send an API key: `Authorization: Bearer <key>`")

@@ -60,4 +60,9 @@ def of(request: Request) -> Services:
     return found
 
 
-Given = Annotated[Services, Depends(of)]
+async def _given(request: Request) -> Services:
+    """A coroutine only so that the framework doesn't send it to a thread."""
+    return of(request)
+
+
+Given = Annotated[Services, Depends(_given)]
