@@ -111,7 +111,7 @@ class Toolchain:
         units = [sources] if isinstance(sources, str) else list(sources)
         if with_team:
             units.append((MICRO_DIR / "team.cpp").read_text())
-        flags = (*FLAGS, *self._own_flags(), *level.flags, *(f"-D{name}" for name in defines))
+        flags = (*FLAGS, *self._own_flags(), *self._level_flags(level), *(f"-D{name}" for name in defines))
         keys = [self._key("object", flags, unit) for unit in units]
         target = self._cache / "so" / f"{self._key('so', _LINK_FLAGS, *keys)}.so"
         if target.exists():
@@ -169,6 +169,12 @@ class Toolchain:
                 return ("-Wno-psabi",)
             case CompilerKind.ZIG:
                 return ("-fno-sanitize=all", "-Wno-psabi")
+
+    def _level_flags(self, level: Level) -> tuple[str, ...]:
+        """Zig writes the names of CPUs with underscores."""
+        if self.compiler.kind is not CompilerKind.ZIG:
+            return level.flags
+        return tuple(f.replace("-march=x86-64-", "-march=x86_64_") for f in level.flags)
 
     def _key(self, kind: str, flags: Sequence[str], *contents: str) -> str:
         """What decides the bytes of an output. MICRO_DIR's place is left out: only what it holds counts."""

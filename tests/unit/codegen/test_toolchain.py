@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler.codegen.toolchain import Toolchain, find_compiler
+from compiler.codegen.toolchain import CompilerKind, CxxCompiler, Toolchain, find_compiler
 from compiler.codegen.toolchain_errors import (
     CompileCancelled,
     CompileFailed,
@@ -112,3 +112,12 @@ def test_no_compiler_at_all_is_an_error_that_says_what_was_tried(monkeypatch: py
     with pytest.raises(CompilerNotFound, match="my-compiler") as caught:
         find_compiler("my-compiler")
     assert isinstance(caught.value, ToolchainError)
+
+
+def test_zig_is_told_levels_in_its_own_spelling(tmp_path: Path) -> None:
+    script = tmp_path / "zig"
+    script.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nfor last; do :; done\ntouch "$last"\n')
+    script.chmod(0o755)
+    zig = Toolchain(CxxCompiler((str(script),), CompilerKind.ZIG, "zig"), tmp_path / "cache")
+    zig.shared_object(KERNEL, LEVELS[1])
+    assert "-march=x86_64_v3" in (tmp_path / "calls").read_text()
