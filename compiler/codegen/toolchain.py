@@ -158,7 +158,7 @@ class Toolchain:
     def _own_flags(self) -> tuple[str, ...]:
         match self.compiler.kind:
             case CompilerKind.GCC:
-                # jump threading turns the clamps of c_exp2f into branches, and a loop with branches stays scalar
+                # Jump threading turns the clamps of c_exp2f into branches, and such a loop stays scalar.
                 return (
                     "-fno-semantic-interposition",
                     "-fno-tree-dominator-opts",
