@@ -59,6 +59,13 @@ class Target:
     facts: Facts
 
     @property
+    def context_tokens(self) -> int:
+        """What the model was trained for, or what it was compiled for when that is less."""
+        return min(
+            self.facts.context_tokens, int(self.build.info.get("max_context", self.facts.context_tokens))
+        )
+
+    @property
     def fingerprint(self) -> str:
         """`system_fingerprint`: changes exactly when the compiled artifact does."""
         return f"fp_{self.build.build_key[:16]}"

@@ -123,6 +123,8 @@ class Dispatcher:
             log.error("settlement_failed", request_id=account.request_id, exc_info=True)
             return
         self._count(account, billed, ending)
+        if generation.is_placed and generation.held_s > 0:
+            self._metrics.cold_starts.observe(generation.held_s)
 
     def _count(self, account: Account, billed: Counts, ending: Ending) -> None:
         metrics, model = self._metrics, account.model

@@ -226,6 +226,8 @@ def _failure(frame: Failed, tally: Tally) -> PlatformError:
     if frame.code == "queue_full":
         return Overloaded(frame.message)
     log.error("generation_failed", code=frame.code, message=frame.message)
+    if frame.code == "replica_failed":
+        return ReplicaLost("the replica failed in the middle of this answer; what it had generated is billed")
     return ReplicaLost("the model could not answer this request", code="server_error")
 
 

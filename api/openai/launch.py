@@ -126,7 +126,7 @@ def _calls(
         fit = params.fit_length(
             len(prompt.ids),
             route.asked_tokens,
-            facts.context_tokens,
+            target.context_tokens,
             target.deployment.kv_ceiling_tokens,
             is_strict=is_strict,
             prompt_param=route.prompt_param,

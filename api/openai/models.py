@@ -26,7 +26,7 @@ async def get_model(model: str, given: Given, who: Caller) -> dict[str, Any]:
 def model_json(target: Target) -> dict[str, Any]:
     """`max_model_len` is what fits both the context and the KV pool; `root` is the model behind the name."""
     deployment, info = target.deployment, target.build.info
-    longest = min(target.facts.context_tokens, deployment.kv_ceiling_tokens)
+    longest = min(target.context_tokens, deployment.kv_ceiling_tokens)
     return {
         "id": deployment.name,
         "object": "model",
@@ -38,6 +38,6 @@ def model_json(target: Target) -> dict[str, Any]:
         "meta": {
             "n_ctx_train": target.facts.context_tokens,
             "n_params": info.get("parameters"),
-            "size": info.get("weight_bytes"),
+            "size": info.get("weights_bytes"),
         },
     }
