@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
-from compiler.ir.dim import Size, product
+from compiler.ir.dim import Size, bounds, product
 from compiler.ir.dtype import DType
 from compiler.ir.graph import Node
 from compiler.ir.ops import LEAVES, REDUCTIONS, VIEWS, Op
@@ -167,7 +167,7 @@ class Lowering:
             return divide(args[0], constant, self.extents)[0]
         if op is Op.MOD and constant is not None:
             low, _ = interval(linear(args[0]), self.extents)
-            if low is not None and low >= 0:
+            if low is not None and low >= 0 and bounds(constant)[0] > 0:
                 return divide(args[0], constant, self.extents)[1]
         kind = {Op.FLOOR_DIV: Kind.FLOOR_DIV, Op.MOD: Kind.MOD}.get(op)
         if kind is None:

@@ -156,6 +156,8 @@ def _atom_interval(atom: Term, extents: Extents) -> tuple[int | None, Size | Non
         case Kind.IDX:
             extent = extents.get(axis_of(atom))
             return 0, None if extent is None else extent - 1
+        case Kind.FLOOR_MOD | Kind.FLOOR_DIV if not _is_positive_constant(atom.args[1]):
+            return None, None
         case Kind.FLOOR_MOD:
             return 0, cast(Size, atom.args[1].attr) - 1
         case Kind.FLOOR_DIV:
@@ -167,15 +169,19 @@ def _atom_interval(atom: Term, extents: Extents) -> tuple[int | None, Size | Non
             return None, None
 
 
+def _is_positive_constant(term: Term) -> bool:
+    return term.kind is Kind.NUM and bounds(cast(Size, term.attr))[0] > 0
+
+
 def _floor_quotient(high: Size, divisor: Size) -> Size | None:
-    """floor(high / divisor) for a polynomial `high` whose non-constant part the divisor divides."""
+    """At least floor(high / divisor), for a polynomial `high` whose non-constant part the divisor divides."""
     if isinstance(high, int):
         return high // divisor if isinstance(divisor, int) else None
     constant = next((c for monomial, c in high.terms if not monomial), 0)
     main = high - constant
     if not divides(divisor, main):
         return None
-    tail = constant // divisor if isinstance(divisor, int) else (-1 if constant < 0 else 0)
+    tail = -1 if constant < 0 else constant // bounds(divisor)[0]
     return floordiv_exact(main, divisor) + tail
 
 

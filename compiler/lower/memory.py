@@ -52,7 +52,7 @@ def peak_live_bytes(intervals: tuple[Interval, ...]) -> int:
 
 
 def check_arena(arena: Arena, intervals: tuple[Interval, ...]) -> None:
-    """Raises: `LoweringError` when two live values share a byte, or a value is out of bounds or misaligned."""
+    """Raises `LoweringError` when two live values share a byte, or a value is out of bounds or misaligned."""
     by_stage: dict[int, list[tuple[int, int, str]]] = {}
     for v in intervals:
         start = arena.offsets[v.name]

@@ -23,20 +23,13 @@ def recombined_term(term: Term) -> Term:
 
 def _one_step(form: Linear) -> Linear | None:
     for rest, c in form.coefficients.items():
-        if rest.kind is not Kind.FLOOR_MOD:
+        if rest.kind is not Kind.FLOOR_MOD or rest.args[1].kind is not Kind.NUM:
             continue
         x, n = rest.args[0], cast(Size, rest.args[1].attr)
         for quotient, scale in form.coefficients.items():
             if quotient.kind is Kind.FLOOR_DIV and quotient.args == rest.args and scale == c * n:
                 return _replace(form, (rest, quotient), x, c)
-            if scale == c * n and _is_quotient(quotient, x, n):
-                return _replace(form, (rest, quotient), x, c)
     return None
-
-
-def _is_quotient(term: Term, x: Term, n: Size) -> bool:
-    """`x // n` in the shape that nested floor divisions take: (y // a) // n against (y // a) % n."""
-    return term.kind is Kind.FLOOR_DIV and term.args[0] is x and term.args[1].attr == n
 
 
 def _replace(form: Linear, gone: tuple[Term, Term], x: Term, c: Size) -> Linear:

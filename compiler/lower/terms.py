@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TypeAlias, cast
 from weakref import WeakValueDictionary
 
-from compiler.ir.dim import Dim
+from compiler.ir.dim import Dim, symbols
 from compiler.ir.dtype import DType
 
 
@@ -80,7 +80,7 @@ _interned: WeakValueDictionary[tuple[object, ...], Term] = WeakValueDictionary()
 
 def make(kind: Kind, args: tuple[Term, ...], dtype: DType, attr: Attr = None) -> Term:
     """The one term of this structure. Does not simplify: use the named constructors."""
-    identity = (kind, args, dtype, _attr_identity(attr))
+    identity = (kind, args, dtype, _attr_identity(attr), _symbol_bounds(attr))
     found = _interned.get(identity)
     if found is not None:
         return found
@@ -100,6 +100,11 @@ def _attr_identity(attr: Attr) -> object:
     if isinstance(attr, Dim):
         return ("dim", str(attr))
     return (type(attr).__name__, attr)
+
+
+def _symbol_bounds(attr: Attr) -> tuple[tuple[int, int], ...]:
+    """Graphs may give one name different bounds: their terms are different objects, of equal keys."""
+    return tuple((s.low, s.high) for s in symbols(attr)) if isinstance(attr, Dim) else ()
 
 
 def _free(kind: Kind, args: tuple[Term, ...], attr: Attr) -> frozenset[str]:
