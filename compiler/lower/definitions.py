@@ -18,6 +18,7 @@ from compiler.ir.ops import LEAVES, REDUCTIONS, VIEWS, Op
 from compiler.lower import terms as t
 from compiler.lower.errors import LoweringError
 from compiler.lower.index_terms import Indices, Lowering, input_buffer
+from compiler.lower.indexing import const_index
 from compiler.lower.terms import Kind, Term
 
 
@@ -104,8 +105,7 @@ def _asked_twice(
             heapq.heappush(heap, (-order[node], node))
         asked[node].add(indices)
 
-    start = tuple(t.idx(n) for n in names)
-    for n, ix in _root_asks(root, lowering, start):
+    for n, ix in _root_asks(root, lowering, _points(names, root.shape)):
         ask(n, ix)
     while heap:
         _, node = heapq.heappop(heap)
@@ -134,9 +134,17 @@ def _root_asks(root: Node, lowering: Lowering, start: Indices) -> list[tuple[Nod
         return list(lowering.asks(root, start))
     *coordinates, source = root.inputs[1:]
     rank = len(coordinates[0].shape)
-    axes = tuple(t.idx(f"a{d}") for d in range(len(source.shape)))
-    lowering.extents.update({f"a{d}": size for d, size in enumerate(source.shape)})
+    names = tuple(f"a{d}" for d in range(len(source.shape)))
+    lowering.extents.update(zip(names, source.shape, strict=True))
+    axes = _points(names, source.shape)
     return [(source, axes), *((c, axes[:rank]) for c in coordinates)]
+
+
+def _points(axes: tuple[str, ...], shape: tuple[Size, ...]) -> Indices:
+    """An index along each axis. An axis of one point has only 0, however it is reached: a value that is read
+    both with such an axis and without it is one value, not two.
+    """
+    return tuple(const_index(0) if n == 1 else t.idx(a) for a, n in zip(axes, shape, strict=True))
 
 
 def _scatter_bases(graph: Graph, named: Mapping[Node, str]) -> Mapping[Node, str]:
@@ -168,7 +176,7 @@ def _definition(
         return _scatter_definition(node, name, named, scattered)
     axes = tuple(f"{name}.{d}" for d in range(len(node.shape)))
     lowering = Lowering(named, dict(zip(axes, node.shape, strict=True)))
-    indices = tuple(t.idx(a) for a in axes)
+    indices = _points(axes, node.shape)
     term = lowering.lower(node, indices, root=True)
     return Definition(name, axes, lowering.extents, term, Place(name, indices), node.shape, node.dtype, node)
 
@@ -179,7 +187,7 @@ def _scatter_definition(
     dest, *coordinates, source = node.inputs
     axes = tuple(f"{name}.{d}" for d in range(len(source.shape)))
     lowering = Lowering(named, dict(zip(axes, source.shape, strict=True)))
-    indices = tuple(t.idx(a) for a in axes)
+    indices = _points(axes, source.shape)
     rank = len(coordinates[0].shape)
     picked = tuple(lowering.lower(c, indices[:rank]) for c in coordinates)
     place = lowering.lower(dest, picked + indices[rank:])
