@@ -81,8 +81,10 @@ def _fold(term: Term, false: Term, memo: dict[Term, float | None]) -> float | No
     if term.kind in REDUCTIONS or term.kind is Kind.LOAD or term.dtype is DType.I32:
         return None
     if term.kind is Kind.SELECT:
-        picked = fold(term.args[0], false, memo)
-        return None if picked is None else fold(term.args[1] if picked else term.args[2], false, memo)
+        picked, yes, no = (fold(a, false, memo) for a in term.args)
+        if picked is None:  # `a & b` is select(a, b, false): false either way when b is
+            return yes if yes == no else None
+        return yes if picked else no
     return _arithmetic(term.kind, [fold(a, false, memo) for a in term.args])
 
 
