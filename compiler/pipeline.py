@@ -89,6 +89,7 @@ class CompileReport:
     memory: Mapping[str, object]
     model: Mapping[str, object]
     kernels: tuple[Mapping[str, object], ...] = field(default_factory=tuple)
+    moves: tuple[Mapping[str, object], ...] = field(default_factory=tuple)
 
 
 def compile_checkpoint(
@@ -276,4 +277,5 @@ def _report(
         memory=arena_report(assembled.arena),
         model=asdict(facts),
         kernels=tuple(asdict(r) for r in records),
+        moves=tuple(asdict(m) for m in searched.moves),
     )

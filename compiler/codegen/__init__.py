@@ -1,1 +1,3 @@
-"""Source from tile programs: one printer a language over shared expression rules, and micro-kernels as files."""
+"""Source from tile programs: one printer a language over shared expression rules, and micro-kernels as
+files.
+"""

@@ -4,6 +4,7 @@ model.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from compiler.egraph.extract import variants
 from compiler.egraph.saturate import saturate
 from compiler.ir.dtype import DType
 from compiler.lower.canonical import Canonical
-from compiler.lower.errors import FormationError
+from compiler.lower.errors import FormationError, TileError
 from compiler.lower.formation import form
 from compiler.lower.schedule import Schedule
 from compiler.lower.terms import Kind, Term, cast_to
@@ -19,6 +20,8 @@ from compiler.lower.tiles import Kernel
 from compiler.lower.verify import verify_kernel
 from compiler.search.cost import predicted_seconds
 from compiler.search.space import schedules
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,11 @@ def candidates(
         for schedule in schedules(variant, has_tiles=has_tiles):
             try:
                 kernel = form(variant, schedule)
-            except FormationError as error:
+                verify_kernel(kernel)
+            except (FormationError, TileError) as error:
+                log.debug("refused %s: %s", schedule.describe(), error)
                 refused.append(f"{schedule.describe()}: {error}")
                 continue
-            verify_kernel(kernel)
             predicted = {b.name: predicted_seconds(kernel, b.representative, threads) for b in buckets}
             name = f"k_{definition.key}_{number}_{len(found)}"
             found.append(Candidate(name, term, schedule, kernel, predicted))

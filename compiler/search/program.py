@@ -4,27 +4,23 @@ stages.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.codegen.cpp import print_kernel
-from compiler.errors import CompilerError
-from compiler.ir.dim import symbols
-from compiler.ir.graph import Graph
-from compiler.lower.canonical import Buffer, Canonical, Instance, Role, canonicalize
-from compiler.lower.definitions import Definition, define
-from compiler.lower.index_terms import input_buffer, weight_buffer
+from compiler.ir.graph import Graph, Node
+from compiler.lower.canonical import Instance
+from compiler.lower.definitions import Definition
+from compiler.lower.errors import FormationError, LoweringError
 from compiler.lower.precision import narrow_operands
-from compiler.lower.stages import stages
+from compiler.search.arrange import Arrangement, arrange, cut_classes
 from compiler.search.bench import Bench
-from compiler.search.candidates import Bucket, Candidate, candidates, shortlist
+from compiler.search.candidates import Bucket, Candidate
 from compiler.search.cuts import starting_cuts
-from compiler.search.tune import Plan, Tuned, tune
+from compiler.search.tune import NoCandidate, Tuned
+from compiler.search.tuner import Move, Stopped, Tuner, kernels_source, relative
 
-HEADER = '#include "kernels.h"\n#include "tiles.h"\n'
+__all__ = ["EFFORTS", "Effort", "SearchedProgram", "Setting", "Stopped", "kernels_source", "search"]
 
 Build = Callable[[str], Path]
 """Compiles a translation unit to a shared object."""
@@ -32,27 +28,27 @@ Report = Callable[[float, str], None]
 """Takes a fraction of the search and a sentence."""
 
 
-class Stopped(CompilerError):
-    """The caller asked to stop."""
-
-    code = "cancelled"
-
-
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much a budget buys. `shortlist` candidates a bucket are built; `repeats` of 0 decides by the
-    model alone.
+    """How much a budget buys: candidates built a bucket, timing repeats (0: the model decides), seeded forms,
+    and changes of the cuts that are measured.
     """
 
     shortlist: int
     repeats: int
     seeds: int
+    flips: int
 
+
+_WORTH_TRYING = 1.1
+"""A flip predicted to be slower than this is not measured."""
+_WORTH_KEEPING = 0.985
+"""A flip must beat the best by more than the clock's noise."""
 
 EFFORTS: Mapping[str, Effort] = {
-    "none": Effort(shortlist=1, repeats=0, seeds=0),
-    "quick": Effort(shortlist=3, repeats=3, seeds=2),
-    "full": Effort(shortlist=8, repeats=9, seeds=8),
+    "none": Effort(shortlist=1, repeats=0, seeds=0, flips=0),
+    "quick": Effort(shortlist=3, repeats=3, seeds=2, flips=2),
+    "full": Effort(shortlist=8, repeats=9, seeds=8, flips=16),
 }
 
 
@@ -77,11 +73,21 @@ class Setting:
 class SearchedProgram:
     """Definitions in stages, the canonical form of each, and what was chosen for it."""
 
-    graph: Graph
-    plan: tuple[tuple[Definition, ...], ...]
-    instances: Mapping[str, Instance]
+    arrangement: Arrangement
     tuned: Mapping[str, Tuned]
-    buffers: Mapping[str, Buffer]
+    moves: tuple[Move, ...]
+
+    @property
+    def graph(self) -> Graph:
+        return self.arrangement.graph
+
+    @property
+    def plan(self) -> tuple[tuple[Definition, ...], ...]:
+        return self.arrangement.plan
+
+    @property
+    def instances(self) -> Mapping[str, Instance]:
+        return self.arrangement.instances
 
     def candidate(self, definition: Definition, bucket: Bucket) -> Candidate:
         return self.tuned[self.instances[definition.name].canonical.key].chosen[bucket.name]
@@ -97,98 +103,57 @@ def search(graph: Graph, setting: Setting, report: Report) -> SearchedProgram:
     report(0.0, "lowering")
     if setting.has_tiles:
         graph = narrow_operands(graph)
-    definitions = define(graph, starting_cuts(graph))
-    buffers = describe_buffers(graph, definitions)
-    instances = {d.name: canonicalize(d, buffers) for d in definitions}
-    distinct = {i.canonical.key: i.canonical for i in instances.values()}
-    report(0.05, f"{len(definitions)} definitions, {len(distinct)} distinct")
-    found = _propose(distinct, setting)
-    objects = _build_all(found, setting, report)
-    tuned = _tune_all(distinct, found, objects, setting, report)
-    return SearchedProgram(graph, stages(definitions), instances, tuned, buffers)
-
-
-def describe_buffers(graph: Graph, definitions: Sequence[Definition]) -> dict[str, Buffer]:
-    """Every buffer of the program by name: inputs, weights and values."""
-    found = {input_buffer(n): Buffer(n.shape, n.dtype, Role.INPUT) for n in graph.inputs.values()}
-    found |= {weight_buffer(n): Buffer(n.shape, n.dtype, Role.WEIGHT) for n in graph.weights.values()}
-    return found | {d.name: Buffer(d.shape, d.dtype, Role.VALUE) for d in definitions}
-
-
-def _propose(distinct: Mapping[str, Canonical], setting: Setting) -> dict[str, tuple[Candidate, ...]]:
-    effort = setting.effort
-    proposed = {}
-    for key, definition in distinct.items():
-        every = candidates(
-            definition, setting.buckets, setting.threads, effort.seeds, has_tiles=setting.has_tiles
-        )
-        proposed[key] = shortlist(every, setting.buckets, effort.shortlist)
-    return proposed
-
-
-def _build_all(found: Mapping[str, Sequence[Candidate]], setting: Setting, report: Report) -> dict[str, Path]:
-    """Compile each definition's candidates into one shared object; compilers run side by side."""
-    done = 0
-    objects: dict[str, Path] = {}
-    with ThreadPoolExecutor(max_workers=max(1, os.cpu_count() or 1)) as pool:
-        sources = {key: kernels_source(some, setting.dims) for key, some in found.items()}
-        futures = {key: pool.submit(setting.build, source) for key, source in sources.items()}
-        for key, future in futures.items():
-            if setting.should_stop():
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise Stopped("the search was stopped")
-            objects[key] = future.result()
-            done += 1
-            report(0.05 + 0.45 * done / len(found), f"built {len(found[key])} kernels of {key}")
-    return objects
-
-
-def kernels_source(found: Sequence[Candidate], dims: Sequence[str]) -> str:
-    """One translation unit with the kernels of these candidates."""
-    return HEADER + "\n".join(print_kernel(c.name, c.kernel, dims) for c in found)
-
-
-def _tune_all(
-    distinct: Mapping[str, Canonical],
-    found: Mapping[str, Sequence[Candidate]],
-    objects: Mapping[str, Path],
-    setting: Setting,
-    report: Report,
-) -> dict[str, Tuned]:
-    tuned: dict[str, Tuned] = {}
+    best = arrange(graph, starting_cuts(graph))
+    distinct = best.distinct()
+    report(0.02, f"{len(best.instances)} definitions, {len(distinct)} distinct")
     with Bench(setting.work_dir, setting.threads) as bench:
-        for number, (key, definition) in enumerate(distinct.items(), start=1):
-            if setting.should_stop():
-                raise Stopped("the search was stopped")
-            plan = Plan(
-                gate_sizes(definition),
-                setting.dims,
-                setting.effort.repeats,
-                setting.seed,
-                lambda: not setting.is_busy(),
-            )
-            tuned[key] = tune(definition, found[key], setting.buckets, objects[key], bench, plan)
-            report(0.5 + 0.5 * number / len(distinct), _sentence(tuned[key]))
-    return tuned
+        tuner = Tuner(setting, bench)
+        tuner.tune(distinct, lambda f, m: report(0.02 + 0.78 * f, m))
+        best, moves = _improve(best, tuner, setting, lambda f, m: report(0.8 + 0.2 * f, m))
+    tuned = {key: tuner.tuned[key] for key in best.distinct()}
+    return SearchedProgram(best, tuned, moves)
 
 
-def gate_sizes(definition: Canonical) -> tuple[Mapping[str, int], ...]:
-    """Sizes at which candidates are gated: an odd one inside a tile, the smallest, and one past a tile's
-    edge.
-    """
-    known = {s.name: s for b in definition.buffers.values() for n in b.shape for s in symbols(n)}
-    wanted = (
-        {"T": 5, "R": 3, "B": 2, "M": 3, "NB": 9},
-        {"T": 1, "R": 1, "B": 1, "M": 1, "NB": 3},
-        {"T": 51, "R": 9, "B": 3, "M": 4, "NB": 14},
-    )
+def _improve(
+    best: Arrangement, tuner: Tuner, setting: Setting, report: Report
+) -> tuple[Arrangement, tuple[Move, ...]]:
+    """Flip classes of cuts, most promising first, and keep a flip that measures faster."""
+    moves: list[Move] = []
+    if not setting.effort.flips:
+        return best, ()
+    base = tuner.measured(best)
+    promising = sorted(_proposals(best, tuner), key=lambda p: (p.predicted, p.name))
+    for number, proposal in enumerate(promising[: setting.effort.flips]):
+        report(number / setting.effort.flips, f"trying {proposal.name}")
+        candidate = arrange(best.graph, best.flipped(proposal.nodes))
+        try:
+            tuner.tune(candidate.distinct(), lambda f, m: None)
+        except (NoCandidate, FormationError) as error:
+            moves.append(Move(proposal.name, proposal.predicted, None, False, str(error)[:200]))
+            continue
+        ratio = relative(tuner.measured(candidate), base)
+        is_kept = ratio < _WORTH_KEEPING * relative(tuner.measured(best), base)
+        moves.append(Move(proposal.name, proposal.predicted, ratio, is_kept))
+        if is_kept:
+            best = candidate
+    return best, tuple(moves)
 
-    def clamped(sizes: Mapping[str, int]) -> dict[str, int]:
-        return {n: min(max(sizes.get(n, 7), s.low), s.high) for n, s in known.items()}
 
-    return tuple({tuple(c.items()): c for c in map(clamped, wanted)}.values())
+@dataclass(frozen=True, slots=True)
+class _Proposal:
+    name: str
+    nodes: tuple[Node, ...]
+    predicted: float
 
 
-def _sentence(tuned: Tuned) -> str:
-    accepted = sum(not r.refusal for r in tuned.records)
-    return f"{tuned.definition.key}: {accepted} of {len(tuned.records)} candidates passed the gate"
+def _proposals(best: Arrangement, tuner: Tuner) -> Iterator[_Proposal]:
+    """Every class flip that can be formed, with its predicted time relative to that of `best`."""
+    base = tuner.predicted(best)
+    for name, nodes in cut_classes(best.graph).items():
+        try:
+            other = arrange(best.graph, best.flipped(nodes))
+            ratio = relative(tuner.predicted(other), base)
+        except (FormationError, LoweringError):
+            continue
+        if ratio < _WORTH_TRYING:
+            yield _Proposal(name, nodes, ratio)

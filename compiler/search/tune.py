@@ -66,6 +66,12 @@ class Tuned:
     chosen: Mapping[str, Candidate]
     records: tuple[Record, ...]
 
+    def seconds(self, bucket: str) -> float:
+        """What the chosen candidate takes in a bucket: as timed, or as predicted where it was not."""
+        name = self.chosen[bucket].name
+        record = next(r for r in self.records if r.candidate == name)
+        return record.measured_s.get(bucket, record.predicted_s[bucket])
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -97,7 +103,7 @@ def tune(
     if not passed:
         raise NoCandidate(f"{definition.key}: {'; '.join(v.reason for v in list(verdicts.values())[:3])}")
     measured: dict[str, Mapping[str, float]] = {}
-    if plan.repeats and len(passed) > 1 and plan.may_measure():
+    if plan.repeats and plan.may_measure():
         measured = {b.name: _time(definition, passed, b, bench, plan) for b in buckets}
     bench.forget()
     chosen = choose(passed, buckets, measured)
