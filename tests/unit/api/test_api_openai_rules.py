@@ -102,7 +102,9 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     ],
 )
 def test_values_within_range_are_taken(fields: dict[str, Any]) -> None:
-    check_completion(completion(**fields), Limits())
+    request = completion(**fields)
+    check_completion(request, Limits())
+    assert ignored_params(request) == ()
 
 
 @pytest.mark.parametrize(
