@@ -103,16 +103,21 @@ def candidates(
 def shortlist(
     found: Sequence[Candidate], buckets: Sequence[Bucket], per_bucket: int
 ) -> tuple[Candidate, ...]:
-    """The best `per_bucket` of each bucket by prediction; each recipe that can win brings its best along."""
-    kept: dict[str, Candidate] = {}
-    for bucket in buckets:
-        ranked = sorted(found, key=lambda c: (c.predicted[bucket.name], c.name))
-        for c in ranked[:per_bucket]:
-            kept[c.name] = c
-    recipes = {c.recipe for c in kept.values()}
-    for bucket in buckets:
-        for recipe in recipes:
-            same = [c for c in found if c.recipe == recipe]
-            best = min(same, key=lambda c: (c.predicted[bucket.name], c.name))
+    """The best `per_bucket` of each bucket by prediction, and beside them the best of every other weight layout;
+    each recipe that can win brings its best for every bucket along.
+    """
+
+    def ranked(some: Sequence[Candidate], bucket: Bucket) -> list[Candidate]:
+        return sorted(some, key=lambda c: (c.predicted[bucket.name], c.name))
+
+    kept = {c.name: c for b in buckets for c in ranked(found, b)[:per_bucket]}
+    if per_bucket > 1:
+        for layouts in dict.fromkeys(c.recipe.layouts for c in found):
+            best = ranked([c for c in found if c.recipe.layouts == layouts], buckets[0])[0]
+            kept.setdefault(best.name, best)
+    for recipe in {c.recipe for c in kept.values()}:
+        same = [c for c in found if c.recipe == recipe]
+        for bucket in buckets:
+            best = ranked(same, bucket)[0]
             kept.setdefault(best.name, best)
     return tuple(c for c in found if c.name in kept)

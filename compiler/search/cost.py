@@ -144,7 +144,10 @@ def _statement(kernel: Kernel, s: Statement, dims: Mapping[str, int], times: flo
         case Dot():
             rows = points((s.m,)) if s.m is not None else 1.0
             columns, depth = points((s.n,)), points((s.k,))
-            work.multiply_adds += times * rows * columns * depth * (1.0 + 1.5 / rows)
+            along_k = isinstance(s.b, Direct) and s.b.col_stride != 1  # rows of B meet rows of A: no reuse
+            work.multiply_adds += (
+                times * rows * columns * depth * (1.0 + 1.5 / rows) * (3.0 if along_k else 1.0)
+            )
             work.cache_bytes += times * columns * depth * 2
 
 

@@ -69,6 +69,12 @@ def _matrix(definition: Canonical, column: str, stream: str | None) -> Iterator[
             yield Schedule((*outer, columns, *inner), len(outer) + 1, stream)
             if inner:
                 yield Schedule((*outer, *inner, columns), len(outer) + len(inner) + 1, stream)
+    plain = (
+        *(LoopChoice(a, 1) for a in leading),
+        LoopChoice(column, PANEL),
+        *(LoopChoice(a, 24) for a in row),
+    )
+    yield Schedule(plain, len(leading) + 1, stream, is_packed=False)
 
 
 @dataclass(frozen=True, slots=True)

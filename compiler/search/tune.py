@@ -7,7 +7,6 @@ candidate of that recipe.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -47,7 +46,7 @@ class NoCandidate(CompilerError):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of one candidate, for the report and the journal. Seconds are medians."""
+    """What became of one candidate, for the report and the journal. Seconds are the least of interleaved samples."""
 
     definition: str
     candidate: str
@@ -202,7 +201,9 @@ class Buffers:
 def _time(
     definition: Canonical, passed: Sequence[Candidate], bucket: Bucket, bench: Bench, plan: Plan
 ) -> dict[str, float]:
-    """Median seconds of each candidate at the bucket's representative size, interleaved."""
+    """Least seconds of each candidate at the bucket's representative size, interleaved: what a busy machine adds
+    is noise, and only upwards.
+    """
     dims = bucket.representative
     inputs = make_inputs(definition, dims, InputSet.UNIT, plan.seed)
     buffers = Buffers(definition, inputs, bench)
@@ -213,7 +214,7 @@ def _time(
         for c in passed:
             samples[c.name].extend(_sample(c, launches[c.name], bench, sizes))
     bench.forget()
-    return {name: statistics.median(s) for name, s in samples.items()}
+    return {name: min(s) for name, s in samples.items()}
 
 
 def _sample(c: Candidate, launches: list[list[str]], bench: Bench, sizes: Sequence[int]) -> list[float]:
