@@ -103,7 +103,8 @@ def candidates(
 def shortlist(
     found: Sequence[Candidate], buckets: Sequence[Bucket], per_bucket: int
 ) -> tuple[Candidate, ...]:
-    """The best `per_bucket` of each bucket by prediction, and beside them the best of every other weight layout;
+    """The best `per_bucket` of each bucket by prediction, and beside them the best of every other weight
+    layout;
     each recipe that can win brings its best for every bucket along.
     """
 

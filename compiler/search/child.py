@@ -43,7 +43,9 @@ class Runner:
             raise RuntimeError("the thread team did not start")
 
     def run(self, symbol: str, copies: list[list[str]], dims: list[int], repeats: int) -> list[float]:
-        """Launch `symbol` once per copy of its buffers, `repeats` times after warm-ups; seconds per launch."""
+        """Launch `symbol` once per copy of its buffers, `repeats` times after warm-ups; seconds per
+        launch.
+        """
         assert self._library is not None, "run follows load"
         fn = ctypes.cast(getattr(self._library, symbol), ctypes.c_void_p)
         arrays = [(ctypes.c_void_p * len(names))(*(self._address(n) for n in names)) for names in copies]

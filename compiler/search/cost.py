@@ -89,7 +89,9 @@ def _parallel_loops(kernel: Kernel) -> list[Loop]:
 
 
 def _memory_bytes(kernel: Kernel, dims: Mapping[str, int]) -> float:
-    """Bytes of weights, once each: what no cache can save. A table that is gathered from is not read whole."""
+    """Bytes of weights, once each: what no cache can save. A table that is gathered from is not
+    read whole.
+    """
     dotted = {buffer_of(s.b.load) for s in _dots(kernel.body) if isinstance(s.b, Packed | Direct)}
     total = 0.0
     for p in kernel.params:

@@ -31,7 +31,9 @@ def starting_cuts(graph: Graph) -> tuple[Node, ...]:
 
 
 def _epilogues(graph: Graph, users: Mapping[Node, list[Node]], cuts: set[Node]) -> set[Node]:
-    """Nodes that reach the rest of the graph only through pointwise work that ends in one and the same cut."""
+    """Nodes that reach the rest of the graph only through pointwise work that ends in one and the
+    same cut.
+    """
     outputs = set(graph.outputs.values())
     end: dict[Node, Node | None] = {}
     for node in reversed(graph.nodes):

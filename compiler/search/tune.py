@@ -46,7 +46,9 @@ class NoCandidate(CompilerError):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of one candidate, for the report and the journal. Seconds are the least of interleaved samples."""
+    """What became of one candidate, for the report and the journal. Seconds are the least of
+    interleaved samples.
+    """
 
     definition: str
     candidate: str
@@ -201,7 +203,8 @@ class Buffers:
 def _time(
     definition: Canonical, passed: Sequence[Candidate], bucket: Bucket, bench: Bench, plan: Plan
 ) -> dict[str, float]:
-    """Least seconds of each candidate at the bucket's representative size, interleaved: what a busy machine adds
+    """Least seconds of each candidate at the bucket's representative size, interleaved: what a busy
+    machine adds
     is noise, and only upwards.
     """
     dims = bucket.representative
