@@ -1,19 +1,19 @@
 """The platform's error tree. Owns codes and sentences; `api/errors.py` owns HTTP statuses.
 
-    PlatformError
-    ├── InvalidInput            bad value from a caller (400)
-    │   ├── ContextLengthExceeded
-    │   ├── UploadRefused       carries every problem found, not only the first
-    │   └── ChecksumMismatch
-    ├── Unauthenticated         (401)
-    ├── InsufficientFunds       (402)
-    ├── PermissionDenied        (403)
-    ├── NotFound                (404)
-    ├── Conflict                (409)
-    ├── TooLarge                (413)
-    ├── RateLimited             (429)
-    ├── Overloaded              (503, retry later)
-    └── DeadlineExceeded        (504)
+PlatformError
+├── InvalidInput            bad value from a caller (400)
+│   ├── ContextLengthExceeded
+│   ├── UploadRefused       carries every problem found, not only the first
+│   └── ChecksumMismatch
+├── Unauthenticated         (401)
+├── InsufficientFunds       (402)
+├── PermissionDenied        (403)
+├── NotFound                (404)
+├── Conflict                (409)
+├── TooLarge                (413)
+├── RateLimited             (429)
+├── Overloaded              (503, retry later)
+└── DeadlineExceeded        (504)
 """
 
 from __future__ import annotations

@@ -33,5 +33,7 @@ def uuid7(now_ms: int, random: bytes) -> uuid.UUID:
 
 
 def new_id(kind: Kind) -> str:
-    """Mint an id such as `job_0192f0c1...` (prefix, underscore, 32 hex digits); sorts by time within a kind."""
+    """Mint an id such as `job_0192f0c1...` (prefix, underscore, 32 hex digits); sorts by time
+    within a kind.
+    """
     return f"{kind}_{uuid7(time.time_ns() // 1_000_000, os.urandom(10)).hex}"

@@ -1,4 +1,6 @@
-"""Structured logging for processes: one JSON object a line on stderr. Libraries use stdlib `logging` instead."""
+"""Structured logging for processes: one JSON object a line on stderr. Libraries use stdlib
+`logging` instead.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """The protocol between gateway, scheduler and replica: token ids in, frames with cumulative counts out.
 
 HTTP over a Unix socket; every call carries `SECRET_HEADER`. `POST /generate` takes a `GenerateRequest` and
-answers NDJSON: `Started`, any number of `Delta`, one `Finished` a sequence, then `Ended` or `Failed` as the last
-line. `GET /stats` answers `ReplicaStats`; `POST /stats/ack` takes `{"request_ids": [...]}` and forgets those ended
+answers NDJSON: `Started`, any number of `Delta`, one `Finished` a sequence, then `Ended` or `Failed` as
+the last
+line. `GET /stats` answers `ReplicaStats`; `POST /stats/ack` takes `{"request_ids": [...]}` and forgets
+those ended
 requests; `POST /drain` stops admission. Plain dataclasses: a replica must start without pydantic.
 """
 
@@ -51,8 +53,10 @@ class GenerateRequest:
     """One API call's work for a replica. `max_tokens` is already clamped to the context that is left.
 
     `stop_ids` holds every end-of-sequence id of the revision plus the caller's; with `ignore_eos` the gateway
-    leaves the revision's ids out. `logprobs` asks for that many alternatives a token (0: the chosen one only).
-    `echo` with `logprobs` scores the prompt: before its first token each sequence sends one `Delta` without text,
+    leaves the revision's ids out. `logprobs` asks for that many alternatives a token (0: the chosen one
+    only).
+    `echo` with `logprobs` scores the prompt: before its first token each sequence sends one `Delta`
+    without text,
     whose `ids` are the prompt, `completion_tokens` 0 and `logprobs` those of the ids after the first.
     """
 
@@ -93,7 +97,9 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The request is admitted: `prompt_tokens` counted once, `cached_tokens` of them from the prefix cache."""
+    """The request is admitted: `prompt_tokens` counted once, `cached_tokens` of them from the
+    prefix cache.
+    """
 
     prompt_tokens: int
     cached_tokens: int = 0
@@ -102,7 +108,9 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """New text of sequence `index`; `completion_tokens` is that sequence's total so far (ids may have no text yet)."""
+    """New text of sequence `index`; `completion_tokens` is that sequence's total so far (ids may
+    have no text yet).
+    """
 
     index: int
     text: str
@@ -130,7 +138,9 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Last line of a bad stream. `retryable` is true when nothing was generated and another replica may serve it."""
+    """Last line of a bad stream. `retryable` is true when nothing was generated and another replica
+    may serve it.
+    """
 
     code: str
     message: str
@@ -189,7 +199,9 @@ class RequestCounts:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStats:
-    """A replica's answer to the scheduler's poll. `idle_s` counts from the end of the last request (or from ready)."""
+    """A replica's answer to the scheduler's poll. `idle_s` counts from the end of the last request
+    (or from ready).
+    """
 
     replica_id: str
     state: ReplicaState
