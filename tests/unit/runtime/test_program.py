@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -243,3 +244,11 @@ def test_the_runtime_imports_nothing_that_compiles() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "[]\n"
+
+
+def test_an_idle_program_uses_no_processor_time(program: Program) -> None:
+    program.step(GOOD)
+    time.sleep(0.1)  # long enough to fall asleep
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.05
