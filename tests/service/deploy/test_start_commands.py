@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ import pytest
 
 from tests.support.images import compose_file, read_image
 from tests.support.repository import ROOT
-from tests.support.servers import running_valkey, short_directory
+from tests.support.servers import free_port, running_valkey, short_directory
 
 HEALTHY_S = 60.0
 STOPPED_S = 40.0
@@ -33,9 +32,9 @@ class Here:
             "/opt/candela/healthcheck.py": str(ROOT / "deploy" / "healthcheck.py"),
             "/var/lib/candela": str(home),
             "0.0.0.0": "127.0.0.1",
-            "8080": free_port(),
-            "9464": free_port(),
-            "9465": free_port(),
+            "8080": str(free_port()),
+            "9464": str(free_port()),
+            "9465": str(free_port()),
         }
         self._servers = {
             "CANDELA_DATABASE_URL": f"sqlite:///{home / 'candela.db'}",
@@ -120,9 +119,3 @@ def wait_until_healthy(
         said = (folder / "log").read_text(errors="replace")[-3000:]
         assert process.poll() is None, f"it ended with {process.returncode}:\n{said}"
         assert time.monotonic() < deadline, f"not healthy within {HEALTHY_S:g} s:\n{said}"
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])

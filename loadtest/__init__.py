@@ -1,0 +1,1 @@
+"""Load tests that reconcile with the ledger; `bench/` measures us beside other engines. Not in the wheel."""

@@ -1,0 +1,1 @@
+"""Locust users: who sends what, and when."""
