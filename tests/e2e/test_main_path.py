@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import httpx
@@ -50,6 +51,15 @@ def openai_client(deployed: Platform) -> Iterator[openai.OpenAI]:
 
 def replicas_of(client: Client) -> int:
     return sum(replica.state != "gone" for replica in client.deployments.get("tiny").replicas)
+
+
+def dashboard_totals(platform: Platform, meters: Iterable[str]) -> dict[str, int]:
+    """What the spend page shows in its last row, to one who signed in with the key."""
+    with httpx.Client(base_url=platform.url, follow_redirects=True, timeout=10.0) as browser:
+        browser.post("/dashboard/sign-in", data={"key": platform.api_key, "next": "/dashboard"})
+        page = browser.get("/dashboard/spend").text
+    shown = dict(re.findall(r'data-total="(\w+)">([\d,]+)<', page))
+    return {meter: int(shown[meter].replace(",", "")) for meter in meters}
 
 
 def test_the_first_start_prints_an_admin_key_that_works(platform: Platform) -> None:
@@ -113,7 +123,9 @@ def test_usage_adds_up_from_the_answers_to_the_ledger(
         return {meter: now.get(meter, 0) - before.get(meter, 0) for meter in wanted}
 
     wait_until(lambda: grown() == wanted, 15.0, f"ledger grows by {wanted}")
-    assert client.usage.get(verify=True).chain_is_intact is True
+    whole = client.usage.get(verify=True)
+    assert whole.chain_is_intact is True
+    assert dashboard_totals(deployed, wanted) == {meter: whole.quantities[meter] for meter in wanted}
 
 
 def test_chat_from_the_shell_gives_the_same_answer(deployed: Platform, openai_client: openai.OpenAI) -> None:
