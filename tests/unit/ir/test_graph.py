@@ -193,7 +193,9 @@ def _graph_with_aliases(b: GraphBuilder, aliases: dict[str, str]) -> Graph:
 
 
 def test_aliases_over_matching_inputs_verify(b):
-    verify(_graph_with_aliases(b, {"out": "x", "half": "y"}))
+    graph = _graph_with_aliases(b, {"out": "x", "half": "y"})
+    verify(graph)
+    assert graph.aliases == {"out": "x", "half": "y"}
 
 
 @pytest.mark.parametrize(
