@@ -168,7 +168,7 @@ class Reply(Response):
     def _timings(self) -> dict[str, str]:
         """How long the request was held, and what its replica's cold start was made of when it was."""
         held_ms = self._generation.held_s * 1000
-        timings = [f"queue;dur={held_ms:.1f}"]
+        timings = [f"hold;dur={held_ms:.1f}"]
         slot = self._generation.calls[0].slot
         if held_ms > 0 and slot is not None:
             timings += [f"{name};dur={s * 1000:.1f}" for name, s in slot.lease.phases_s]
