@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from compiler.runtime.cpu import X86_64_V4, X86_64_V4_AMX, host_features
+from compiler.codegen.toolchain import CompilerKind, find_compiler
+from compiler.runtime.cpu import X86_64_V3, X86_64_V4, X86_64_V4_AMX, Level, host_features
 
 _counts = pytest.StashKey[Counter[str]]()
 
@@ -16,19 +18,23 @@ def _has_cuda() -> bool:
     return Path("/dev/nvidiactl").exists()
 
 
-def _missing() -> set[str]:
-    """The markers whose need this machine does not meet."""
-    features = host_features()
-    met = {
-        "needs_avx512": X86_64_V4.required & ~features == 0,
-        "needs_amx": X86_64_V4_AMX.required & ~features == 0,
-        "needs_cuda": _has_cuda(),
-    }
-    return {marker for marker, is_met in met.items() if not is_met}
+def _runs(level: Level) -> bool:
+    return level.required & ~host_features() == 0
+
+
+_NEEDS: Mapping[str, Callable[[], bool]] = {
+    "needs_avx2": lambda: _runs(X86_64_V3),
+    "needs_avx512": lambda: _runs(X86_64_V4),
+    "needs_amx": lambda: _runs(X86_64_V4_AMX),
+    "needs_gcc": lambda: find_compiler().kind is CompilerKind.GCC,
+    "needs_cuda": _has_cuda,
+}
+"""A marker, and whether this machine meets its need."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    missing = _missing()
+    asked = {mark.name for item in items for mark in item.iter_markers()} & set(_NEEDS)
+    missing = {marker for marker in asked if not _NEEDS[marker]()}
     counts: Counter[str] = Counter()
     kept, dropped = [], []
     for item in items:

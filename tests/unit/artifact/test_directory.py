@@ -42,7 +42,9 @@ def test_an_artifact_holds_what_was_written(artifact: Path) -> None:
 
 
 def test_every_digest_is_right(artifact: Path) -> None:
-    open_artifact(artifact).verify()
+    opened = open_artifact(artifact)
+    opened.verify()
+    assert "report.json" in opened.manifest.files
 
 
 def test_nothing_else_lies_in_the_directory(artifact: Path) -> None:
@@ -135,7 +137,8 @@ def test_a_linked_folder_is_none_either(copy: Path, tmp_path: Path) -> None:
 
 def test_the_artifact_itself_may_be_a_link(copy: Path, tmp_path: Path) -> None:
     (tmp_path / "current").symlink_to(copy)
-    load_program(tmp_path / "current", threads=1, kv_blocks=5).close()
+    with load_program(tmp_path / "current", threads=1, kv_blocks=5) as program:
+        assert program.level == "portable"
 
 
 def test_a_file_that_is_not_listed_is_not_handed_out(artifact: Path) -> None:

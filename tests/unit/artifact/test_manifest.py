@@ -194,12 +194,20 @@ def test_a_manifest_that_contradicts_itself_is_refused(
         check_manifest(changed)
 
 
+def accepts(manifest: Manifest) -> bool:
+    try:
+        check_manifest(manifest)
+    except ArtifactError:
+        return False
+    return True
+
+
 def test_a_whole_manifest_is_accepted(manifest: Manifest) -> None:
-    check_manifest(manifest)
+    assert accepts(manifest)
 
 
 def test_overlapping_buckets_are_accepted(manifest: Manifest) -> None:
-    check_manifest(with_ranges(manifest, (5, 12), (1, 6)))
+    assert accepts(with_ranges(manifest, (5, 12), (1, 6)))
 
 
 def test_names_used_are_those_of_all_launches(manifest: Manifest) -> None:

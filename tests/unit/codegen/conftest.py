@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 
 from compiler.codegen.toolchain import Toolchain, find_compiler
-from compiler.runtime.cpu import PORTABLE, X86_64_V3, X86_64_V4, X86_64_V4_AMX, host_features
+from compiler.runtime.cpu import PORTABLE, X86_64_V3, X86_64_V4, X86_64_V4_AMX
 from tests.support.micro_kernels import MicroKernels
 
-V3_RUNS_HERE = X86_64_V3.required & ~host_features() == 0
 AMX_EMULATED = "CANDELA_AMX_EMULATED"
 
 
@@ -19,7 +18,7 @@ def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
     scope="session",
     params=[
         pytest.param(PORTABLE, id="portable"),
-        pytest.param(X86_64_V3, id="v3", marks=[] if V3_RUNS_HERE else pytest.mark.skip(reason="needs AVX2")),
+        pytest.param(X86_64_V3, id="v3", marks=pytest.mark.needs_avx2),
         pytest.param(X86_64_V4, id="v4", marks=pytest.mark.needs_avx512),
         pytest.param(X86_64_V4_AMX, id="amx", marks=pytest.mark.needs_amx),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler.codegen.toolchain import FLAGS, CompilerKind, CxxCompiler, find_compiler
+from compiler.codegen.toolchain import FLAGS, CxxCompiler, find_compiler
 from compiler.codegen.toolchain_process import run_compiler
 from compiler.runtime.cpu import LEVELS, Level
 
@@ -16,12 +16,10 @@ WIDTH_BYTES = {"portable": 16, "x86-64-v3": 32, "x86-64-v4": 64, "x86-64-v4-amx"
 
 @pytest.fixture(scope="module")
 def gcc() -> CxxCompiler:
-    compiler = find_compiler()
-    if compiler.kind is not CompilerKind.GCC:
-        pytest.skip("only GCC reports what it vectorised in this form")
-    return compiler
+    return find_compiler()
 
 
+@pytest.mark.needs_gcc
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
 def test_a_loop_over_it_is_vectorised(gcc: CxxCompiler, tmp_path: Path, level: Level, function: str) -> None:
