@@ -2,7 +2,7 @@
 // whose results equal the scalar ones bit for bit. No libm call, no table, no -ffast-math.
 //
 // Worst error over every float of the domain, with and without FMA: c_exp2f 1.3 ulp, c_log2f 2.0 ulp, c_sinf 2.3 ulp for
-// |x| <= 1e7 (tests/unit/codegen/test_math.py samples them). Under FTZ/DAZ, as in kernel threads, denormal inputs and
+// |x| <= 1e7 (tests/backend/codegen/test_math.py samples them). Under FTZ/DAZ, as in kernel threads, denormal inputs and
 // results are zero.
 #ifndef CANDELA_MATH_H
 #define CANDELA_MATH_H
