@@ -30,15 +30,25 @@ class SchedulerSettings(BaseSettings):
     redis_url: str = "redis://127.0.0.1:6379/0"
     blobs_dir: Path | None = None
     scheduler_metrics_addr: str = "127.0.0.1:9465"
+    """host:port of the scheduler's /metrics, with every replica's figures."""
+
     log_level: str = "INFO"
 
     tick_s: Annotated[float, Field(gt=0, le=60)] = 2.0
+    """How often deployments are looked at when nothing happens; wakes are acted on at once."""
+
     lease_ttl_s: Annotated[float, Field(gt=0)] = 10.0
     """A replica that was not heard of for this long gets no requests."""
 
     poll_timeout_s: Annotated[float, Field(gt=0)] = 5.0
+    """How long one poll of a replica's statistics may take."""
+
     poll_patience_s: Annotated[float, Field(gt=0)] = 30.0
+    """A replica that answers no poll for this long is killed."""
+
     start_timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    """How long a replica may take from its start to its first forward pass."""
+
     drain_timeout_s: Annotated[float, Field(gt=0)] = 90.0
     """More than a replica takes itself to end its streams (60 s)."""
 
@@ -46,8 +56,13 @@ class SchedulerSettings(BaseSettings):
     """How long replicas may finish their streams when the scheduler itself is stopped."""
 
     meter_s: Annotated[float, Field(ge=1)] = 60.0
+    """How often replica-seconds are written to the ledger."""
+
     stable_window_s: Annotated[float, Field(ge=6, le=3600)] = 60.0
+    """The window over which the autoscaler averages demand; a tenth of it decides on panic."""
+
     scale_down_delay_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
+    """Fewer replicas only once this long no more were wanted."""
 
     node_memory_bytes: Annotated[int, Field(gt=0)] | None = None
     """What replicas may be promised in all; by default nine tenths of this machine's memory."""
@@ -56,8 +71,13 @@ class SchedulerSettings(BaseSettings):
     """By default four replicas a core: idle replicas cost no CPU, and busy ones share it."""
 
     cores_per_replica: Annotated[float, Field(gt=0)] = 1.0
+    """What one replica counts for in placement."""
+
     kv_budget_bytes: Annotated[int, Field(gt=0)] = 2048 * _MIB
+    """The largest KV pool of one replica; it limits a deployment's ceiling in tokens."""
+
     replica_overhead_bytes: Annotated[int, Field(gt=0)] = 512 * _MIB
+    """What a replica needs beside weights and KV pool."""
 
     @property
     def home(self) -> Path:

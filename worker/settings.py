@@ -32,7 +32,11 @@ class WorkerSettings(BaseSettings):
     """By default nine tenths of this machine's memory."""
 
     compile_niceness: Annotated[int, Field(ge=0, le=19)] = 10
+    """By how much compiling gives way to serving on the same machine."""
+
     compile_stop_grace_s: Annotated[float, Field(ge=0)] = 5.0
+    """How long a compile may take to stop before it is killed."""
+
     job_lease_s: Annotated[float, Field(gt=0)] = 15.0
     """A job whose worker was not heard of for this long is given to another."""
 

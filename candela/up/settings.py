@@ -27,7 +27,10 @@ class UpSettings(BaseSettings):
     redis_url: SecretStr | None = None
     database_url: SecretStr | None = None
     workers: Annotated[int, Field(ge=0, le=64)] = 1
+    """Compile workers that `candela up` runs."""
+
     ready_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """How long `candela up` waits for the gateway to answer."""
 
     @property
     def home(self) -> Path:
