@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,11 +22,13 @@ from candela.up.errors import StartFailed
 from candela.up.lock import is_locked
 from candela.up.ports import claim_port
 from candela.up.settings import UpSettings
+from compiler.codegen.toolchain import Toolchain, find_compiler
+from compiler.codegen.toolchain_errors import ToolchainError
+from compiler.runtime.cpu import PORTABLE, Feature, best_level, host_features, usable_cores
 
 _GIB = 1 << 30
-_COMPILERS = ("g++", "clang++")
-_PROGRAM = '#include <cmath>\n#include <cstdio>\nint main() { std::printf("%d", (int)std::sqrt(1764.0)); }\n'
-_FEATURES = ("avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "amx_tile", "amx_bf16", "asimd")
+_ANSWER = 42
+_KERNEL = f'extern "C" int candela_doctor() {{ return {_ANSWER}; }}'
 
 
 class Verdict(StrEnum):
@@ -50,8 +52,8 @@ def run_checks(settings: UpSettings) -> Iterator[Finding]:
     data_dir = DataDir(settings.home)
     yield check_python(sys.version_info[:2])
     yield check_packages()
-    yield check_compiler()
-    yield check_cpu(cpu_features())
+    yield check_compiler(os.environ.get("CXX"))
+    yield check_cpu(host_features(), usable_cores())
     yield check_memory(psutil.virtual_memory().available, psutil.virtual_memory().total)
     yield check_data_dir(data_dir)
     yield check_disk(_free_disk(data_dir.root))
@@ -76,27 +78,29 @@ def check_packages() -> Finding:
     return Finding("packages", Verdict.OK, f"all {len(wanted)} are installed")
 
 
-def check_compiler() -> Finding:
-    """Compile and run a small C++ program with the first compiler that is found, as a worker would."""
+def check_compiler(preferred: str | None) -> Finding:
+    """Build and run a small kernel with the compiler that a worker would use; `preferred` is CXX."""
     fix = "install a C++ compiler: apt-get install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora)"
-    found = [path for path in map(shutil.which, _COMPILERS) if path is not None]
-    if not found:
-        return Finding("compiler", Verdict.FAILED, f"none of {', '.join(_COMPILERS)} is on the PATH", fix)
-    with tempfile.TemporaryDirectory() as scratch:
-        complaint = _try_compiler(found[0], Path(scratch))
-    if complaint is not None:
-        return Finding("compiler", Verdict.FAILED, f"{found[0]} does not work: {complaint}", fix)
-    version = subprocess.run([found[0], "--version"], capture_output=True, text=True, timeout=20, check=False)
-    return Finding("compiler", Verdict.OK, f"{found[0]}: {version.stdout.splitlines()[0]}")
+    try:
+        compiler = find_compiler(preferred)
+        with tempfile.TemporaryDirectory() as scratch:
+            built = Toolchain(compiler, Path(scratch)).shared_object(_KERNEL, best_level(host_features()))
+            answer = ctypes.CDLL(str(built)).candela_doctor()
+    except (ToolchainError, OSError) as error:
+        return Finding("compiler", Verdict.FAILED, " ".join(str(error).split()), fix)
+    if answer != _ANSWER:
+        return Finding(
+            "compiler", Verdict.FAILED, f"{compiler.version} builds kernels that compute wrong", fix
+        )
+    return Finding("compiler", Verdict.OK, f"{' '.join(compiler.command)}: {compiler.version}")
 
 
-def check_cpu(features: frozenset[str]) -> Finding:
+def check_cpu(features: Feature, cores: int) -> Finding:
     """Every 64-bit CPU works; the wider its vectors the faster."""
-    known = [feature for feature in _FEATURES if feature in features]
-    detail = (
-        f"{platform.machine()}, {os.cpu_count()} cores: {' '.join(known) or 'no vector extensions known'}"
-    )
-    if "amx_bf16" in features or "avx512f" in features or "avx2" in features or "asimd" in features:
+    level = best_level(features)
+    known = (features.name or "no vector extensions known").lower().replace("|", " ")
+    detail = f"{platform.machine()}, {cores} cores, kernels of level {level.name}: {known}"
+    if level is not PORTABLE or platform.machine() not in ("x86_64", "AMD64"):
         return Finding("cpu", Verdict.OK, detail)
     fix = "use a CPU with AVX2 or better; models will be served by portable code, slowly"
     return Finding("cpu", Verdict.WARNING, detail, fix)
@@ -149,27 +153,6 @@ def check_broker(settings: UpSettings) -> Finding:
         return Finding(
             "valkey", Verdict.FAILED, str(error), "set CANDELA_REDIS_URL to a Redis or Valkey server"
         )
-
-
-def cpu_features() -> frozenset[str]:
-    """Flags as Linux names them; empty where it does not tell."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return frozenset()
-    lines = (line for line in text.splitlines() if line.startswith(("flags", "Features")))
-    return frozenset(next(lines, ":").partition(":")[2].split())
-
-
-def _try_compiler(compiler: str, scratch: Path) -> str | None:
-    source, program = scratch / "check.cpp", scratch / "check"
-    source.write_text(_PROGRAM)
-    arguments = [compiler, "-std=c++17", "-O2", "-march=native", "-o", str(program), str(source)]
-    built = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
-    if built.returncode != 0:
-        return (built.stderr.strip().splitlines() or ["it says nothing"])[-1]
-    ran = subprocess.run([str(program)], capture_output=True, text=True, timeout=20, check=False)
-    return None if ran.stdout == "42" else "what it builds does not run"
 
 
 def _requirement_name(requirement: str) -> str:

@@ -29,13 +29,19 @@ def compile_checkpoint(
     out: Annotated[Path, typer.Option("--output", "-o", help="Where artifact/ and tokenizer/ are written.")],
     dtype: Annotated[str | None, typer.Option(help="Compute type: bf16 or f32.")] = None,
     budget: Annotated[str | None, typer.Option(help="Search budget: none, quick, full, or seconds.")] = None,
-    target: Annotated[str | None, typer.Option(help="What to compile for: cpu, cuda-sm90.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="What to compile for: cpu, or a GPU such as cuda-sm90.")
+    ] = None,
     max_context: Annotated[int | None, typer.Option(help="Longest context to compile for.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a checkpoint into an artifact, without the platform."""
     chosen = {"dtype": dtype, "budget": _budget(budget), "target": target, "max_context": max_context}
     began = time.perf_counter()
+    if target not in (None, "cpu"):
+        if budget is not None:
+            raise typer.BadParameter("kernels for a GPU are not searched here: leave --budget out")
+        return _compile_kernels(path, out, chosen, as_json=as_json)
     report = _compile(path, out, {key: value for key, value in chosen.items() if value is not None})
     if as_json:
         return print_json(report)
@@ -61,6 +67,30 @@ def _compile(path: Path, out: Path, options: dict[str, Any]) -> CompileReport:
         return pipeline.compile_checkpoint(
             path, out / "artifact", pipeline.CompileOptions(**options), show, stop.is_set, lambda: False
         )
+
+
+def _compile_kernels(path: Path, out: Path, chosen: dict[str, Any], *, as_json: bool) -> None:
+    """Kernels alone, in a folder named after the GPU; not searched, since that needs the GPU's own clock."""
+    from compiler.codegen.triton import compile_checkpoint_kernels
+
+    options = {k: v for k, v in chosen.items() if v is not None and k not in ("budget", "target")}
+    with _interrupt() as stop, _bar() as progress:
+        bar = progress.add_task("compile", total=1.0)
+
+        def show(fraction: float, message: str) -> None:
+            progress.update(bar, description=message[:60], completed=fraction)
+
+        report = compile_checkpoint_kernels(
+            path,
+            out / chosen["target"],
+            chosen["target"],
+            on_progress=show,
+            should_stop=stop.is_set,
+            **options,
+        )
+    if as_json:
+        return print_json(report)
+    return print(report.directory)
 
 
 def _budget(text: str | None) -> str | float | None:
