@@ -105,6 +105,9 @@ def _asked_twice(
             heapq.heappush(heap, (-order[node], node))
         asked[node].add(indices)
 
+    if root.op is Op.SCATTER:  # what it writes over may be written itself, by a scatter before it
+        base = _skip_views(root.inputs[0])
+        found.extend([base] if base.op is Op.SCATTER and base not in cuts else [])
     for n, ix in _root_asks(root, lowering, _points(names, root.shape)):
         ask(n, ix)
     while heap:
