@@ -18,7 +18,7 @@ from compiler.lower.canonical import Instance, canonicalize
 from compiler.lower.definitions import Definition, define
 from compiler.lower.index_terms import input_buffer, weight_buffer
 from compiler.lower.interpret import interpret
-from compiler.search.program import describe_buffers
+from compiler.search.arrange import describe_buffers
 
 Array = npt.NDArray[Any]
 
@@ -30,9 +30,14 @@ def instances(graph: Graph, optional: Iterable[Node] = ()) -> list[Instance]:
     return [canonicalize(d, buffers) for d in definitions]
 
 
-def run_chained(graph: Graph, values: Mapping[str, Array], optional: Iterable[Node] = ()) -> dict[str, Array]:
+def run_chained(
+    graph: Graph,
+    values: Mapping[str, Array],
+    optional: Iterable[Node] = (),
+    dims: Mapping[str, int] | None = None,
+) -> dict[str, Array]:
     """The outputs by name, as `evaluate` gives them; f32 values are kept in float64 between definitions."""
-    dims = bind_dims(graph, values)
+    dims = {**bind_dims(graph, values), **(dims or {})}
     definitions = define(graph, optional)
     buffers = {input_buffer(n): _wide(values[name], n.dtype) for name, n in graph.inputs.items()}
     buffers |= {weight_buffer(n): _wide(values[name], n.dtype) for name, n in graph.weights.items()}
