@@ -77,7 +77,10 @@ def bench_artifact(
 
     longest = max(sequences * (prompt + generated) for sequences, prompt, generated in WORKLOADS)
     with _opened(out, 2 * longest, threads) as engine:
-        rows = [row_json(row) for row in run_workloads(engine, repeats=repeats)]
+        fitting = [w for w in WORKLOADS if w[1] + w[2] <= engine.max_context]
+        if len(fitting) < len(WORKLOADS):
+            talk.print(f"left out workloads that do not fit a context of {engine.max_context}")
+        rows = [row_json(row) for row in run_workloads(engine, fitting, repeats)]
     if as_json:
         for row in rows:
             print_json(row)

@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 
-from candela.client import Client
+from candela.client import AsyncClient, Client
 from tests.support.platform import Platform, running_platform, wait_until
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
 
@@ -137,6 +137,15 @@ def test_chat_from_the_shell_gives_the_same_answer(deployed: Platform, openai_cl
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["text"] == whole.choices[0].message.content
+
+
+async def test_the_asynchronous_client_gives_the_same_answer(deployed: Platform) -> None:
+    options = {"temperature": 0, "max_tokens": 8}
+    async with AsyncClient(deployed.url, deployed.api_key) as client:
+        whole = await client.chat.create("tiny", MESSAGES, **options)
+        chunks = [chunk async for chunk in client.chat.stream("tiny", MESSAGES, **options)]
+    assert "".join(chunk.text for chunk in chunks) == whole.text
+    assert chunks[-1].usage == whole.usage
 
 
 def test_an_idle_deployment_goes_to_zero_and_wakes(deployed: Platform, openai_client: openai.OpenAI) -> None:
