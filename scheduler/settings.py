@@ -50,7 +50,7 @@ class SchedulerSettings(BaseSettings):
     """How long a replica may take from its start to its first forward pass."""
 
     drain_timeout_s: Annotated[float, Field(gt=0)] = 90.0
-    """More than a replica takes itself to end its streams (60 s)."""
+    """How long a replica that must go may take; more than the 60 s that it gives its streams itself."""
 
     stop_grace_s: Annotated[float, Field(ge=0)] = 10.0
     """How long replicas may finish their streams when the scheduler itself is stopped."""
@@ -68,7 +68,7 @@ class SchedulerSettings(BaseSettings):
     """What replicas may be promised in all; by default nine tenths of this machine's memory."""
 
     node_cores: Annotated[float, Field(gt=0)] | None = None
-    """By default four replicas a core: idle replicas cost no CPU, and busy ones share it."""
+    """What replicas may be promised in all; by default four times the cores, as idle replicas cost no CPU."""
 
     cores_per_replica: Annotated[float, Field(gt=0)] = 1.0
     """What one replica counts for in placement."""

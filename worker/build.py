@@ -27,8 +27,9 @@ def build(
     say: Callable[[Progress], None],
     should_stop: Callable[[], bool],
     is_busy: Callable[[], bool],
+    cxx: str | None = None,
 ) -> Done:
-    """Fill `out_dir`/artifact and `out_dir`/tokenizer.
+    """Fill `out_dir`/artifact and `out_dir`/tokenizer. `cxx` is a C++ compiler's command; None looks for one.
 
     Raises:
         CheckpointError: what the checkpoint's bytes show, all of it.
@@ -46,7 +47,7 @@ def build(
         fraction = _COMPILE_FROM + (_COMPILE_TO - _COMPILE_FROM) * progress.fraction
         say(Progress(progress.stage, fraction, progress.message))
 
-    options = _options(request.settings, Path(request.cache_dir))
+    options = _options(request.settings, Path(request.cache_dir), cxx)
     compile_checkpoint(checkpoint, out / "artifact", options, on_progress, should_stop, is_busy)
     say(Progress("verify", _COMPILE_TO))
     artifact = open_artifact(out / "artifact")
@@ -100,7 +101,7 @@ def _probe(count: int, block_size: int) -> StepBatch:
     )
 
 
-def _options(settings: CompileSettings, cache_dir: Path) -> CompileOptions:
+def _options(settings: CompileSettings, cache_dir: Path, cxx: str | None) -> CompileOptions:
     return CompileOptions(
         dtype=settings.dtype,
         budget=settings.budget,
@@ -108,6 +109,7 @@ def _options(settings: CompileSettings, cache_dir: Path) -> CompileOptions:
         max_context=settings.max_context,
         seed=settings.seed,
         cache_dir=cache_dir,
+        compiler=cxx,
         max_batched_tokens=settings.max_batched_tokens,
         max_sequences=settings.max_sequences,
     )

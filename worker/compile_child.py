@@ -94,7 +94,7 @@ def _answer(request: CompileRequest, reporter: Reporter, control: Control) -> Re
     from worker.build import build  # heavy: after the worker can be heard
 
     try:
-        return build(request, reporter.say, control.should_stop, control.is_busy)
+        return build(request, reporter.say, control.should_stop, control.is_busy, os.environ.get("CXX"))
     except (CompilerError, PlatformError) as error:
         logging.getLogger(__name__).info("refused", exc_info=True)
         return Failed(error.code, str(error))

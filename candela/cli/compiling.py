@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -64,9 +65,8 @@ def _compile(path: Path, out: Path, options: dict[str, Any]) -> CompileReport:
             caption = f"{step.stage}: {step.message}" if step.message else step.stage
             progress.update(bar, description=caption[:60], completed=step.fraction)
 
-        return pipeline.compile_checkpoint(
-            path, out / "artifact", pipeline.CompileOptions(**options), show, stop.is_set, lambda: False
-        )
+        wanted = pipeline.CompileOptions(**options, compiler=os.environ.get("CXX"))
+        return pipeline.compile_checkpoint(path, out / "artifact", wanted, show, stop.is_set)
 
 
 def _compile_kernels(path: Path, out: Path, chosen: dict[str, Any], *, as_json: bool) -> None:

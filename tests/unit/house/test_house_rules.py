@@ -23,9 +23,12 @@ OUTSIDE = re.compile(
 VAGUE_NAMES = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
 LAZY_FACES = {"candela/__init__.py", "compiler/__init__.py"}
 READS_ENVIRONMENT = {
+    "candela/cli/checks.py",  # looks at this machine; CXX names the compiler
+    "candela/cli/compiling.py",  # CXX, too
     "candela/cli/platform.py",  # hands it to the processes that it starts
     "candela/demo.py",
     "candela/client/config.py",  # CANDELA_URL and CANDELA_API_KEY, for whoever uses the client
+    "worker/compile_child.py",  # a process of its own; CXX
     "api/prompt/child.py",  # a process of its own, sets what a library reads
 }
 THIS = Path(__file__).resolve()
