@@ -19,7 +19,8 @@ from typing import Annotated, Any
 
 import typer
 
-from candela.demo import obtain_checkpoint
+from loadtest.checkpoints.compiled import compiled
+from loadtest.checkpoints.smollm2 import obtain
 
 Row = Mapping[str, Any]
 _ROOT = Path(__file__).resolve().parents[2]
@@ -71,8 +72,8 @@ def main(
     ] = None,
 ) -> None:
     """Measure, print the table, exit 1 when a target is missed."""
-    checkpoint = _hugging_face_checkpoint(obtain_checkpoint(cache / "demo"), cache / "bench" / "checkpoint")
-    artifact = _artifact(checkpoint, cache / "bench" / "artifact", fresh)
+    checkpoint = obtain(cache).folder
+    artifact = compiled(checkpoint, cache / "bench" / "artifact", is_fresh=fresh)
     peer = _rows([sys.executable, "-m", "loadtest.bench.peers", "hf", str(checkpoint)])
     ours = _rows([sys.executable, "-m", "candela.cli", "bench", str(artifact), "--json"])
     comparisons = compare(peer, ours)
@@ -132,21 +133,6 @@ def _find(rows: Sequence[Row], figure: Figure) -> float | None:
     return None
 
 
-def _hugging_face_checkpoint(gguf: Path, out: Path) -> Path:
-    if not (out / "tokenizer_config.json").exists():
-        _check_call([sys.executable, "-m", "loadtest.bench.checkpoint", str(gguf), str(out)])
-    return out
-
-
-def _artifact(checkpoint: Path, out: Path, fresh: bool) -> Path:
-    """Compile, unless an artifact is there that is newer than the compiler."""
-    manifest = out / "artifact" / "manifest.json"
-    sources = max(path.stat().st_mtime for path in (_ROOT / "compiler").rglob("*") if path.is_file())
-    if fresh or not manifest.exists() or manifest.stat().st_mtime < sources:
-        _check_call([sys.executable, "-m", "candela.cli", "compile", str(checkpoint), "-o", str(out)])
-    return out
-
-
 def _rows(command: Sequence[str]) -> list[Row]:
     """Run an engine and read its JSON lines, showing them as they come."""
     rows = []
@@ -164,10 +150,6 @@ def _lines(command: Sequence[str]) -> Iterator[str]:
                 yield line.rstrip()
     if process.returncode != 0:
         raise SystemExit(f"{' '.join(command)} failed with {process.returncode}")
-
-
-def _check_call(command: Sequence[str]) -> None:
-    subprocess.run(command, check=True, cwd=_ROOT)
 
 
 if __name__ == "__main__":

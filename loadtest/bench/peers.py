@@ -37,7 +37,7 @@ def transformers_eager(path: str) -> Run:
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(THREADS)
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16).eval()
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16)
 
     def run(ids: list[list[int]], out: int) -> None:
         with torch.inference_mode():

@@ -1,0 +1,1 @@
+"""How the real checkpoint that checks and benchmarks use is obtained, and compiled."""

@@ -1,0 +1,3 @@
+"""Right answers: compiled programs beside transformers, alone and in a batch. `python -m
+loadtest.checks.main`.
+"""

@@ -1,0 +1,39 @@
+"""A compiled model in the engine: neighbours, chunks, preemption and threads change no bit of an answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from batching.prompt import Tokenizer
+from loadtest.checks.batching import Variation, check_batching
+from loadtest.checks.report import unmet
+from loadtest.checks.traffic import Sizes, draw_arrivals
+from tests.support.tiny_checkpoints import VOCAB_SIZE
+
+SIZES = Sizes(vocab_size=VOCAB_SIZE, longest_prompt=150, longest_answer=48, window_steps=30)
+VARIATIONS = tuple(
+    variation
+    for threads in (1, 2)
+    for variation in (
+        Variation(f"{threads} threads", threads, 64, 160),
+        Variation(f"{threads} threads, 11 tokens a step", threads, 11, 160),
+        Variation(f"{threads} threads, 16 blocks", threads, 40, 16, preempts=True),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("variant", "dtype", "seed"),
+    [
+        ("gqa", "bf16", 1),
+        ("gqa", "bf16", 2),
+        ("odd_heads", "bf16", 3),
+        ("biases", "f32", 4),
+        ("gqa", "f32", 5),
+    ],
+)
+def test_answers_together_are_those_alone(zoo, variant, dtype, seed):
+    made = zoo.safetensors(variant, dtype)
+    arrivals = draw_arrivals(seed, SIZES)
+    findings = check_batching(made.program, Tokenizer.load(made.tokenizer), arrivals, VARIATIONS)
+    assert unmet(findings) == []
