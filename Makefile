@@ -25,14 +25,19 @@ demo: $(SERVING)
 	$(BIN)/python -m candela.demo $(if $(filter 1,$(CHECK)),--check) $(if $(PORT),--port $(PORT)) --cache $(CACHE)/demo
 
 test: $(DEV)
+ifeq ($(TESTS),tests)
+	$(BIN)/python -m pytest tests/unit tests/backend -n auto
+	$(BIN)/python -m pytest tests/service tests/e2e
+else
 	$(BIN)/python -m pytest $(TESTS)
+endif
 
 check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest tests/unit -n auto
 
 bench: $(DEV)
 	$(BIN)/python -m loadtest.bench.main --cache $(CACHE)
