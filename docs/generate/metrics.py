@@ -23,7 +23,7 @@ in `_total`. Labels come from closed sets: states, kinds, handlers, and names of
 """
 _SCHEDULER = """
 What replicas count is in the scheduler's: it polls each over its socket, and goes on counting for those that
-are gone. Those that begin with `vllm:` are the same figures under vLLM's names, for dashboards that know them.
+are gone. Names with `vllm:` are the same figures under vLLM's names, for dashboards that know them.
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,16 @@ def functions_in(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
+
+
+def imported(paths: Iterable[Path]) -> Iterator[str]:
+    """Top-level modules that these files import, anywhere in them."""
+    for path in paths:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module.split(".")[0]
 
 
 def _is_written(path: Path) -> bool:
