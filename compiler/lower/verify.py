@@ -1,5 +1,5 @@
 """The tile verifier: every tile is defined before it is read, with its axes in order, inside loops that
-bind them.
+bind them, and every axis is visited as a whole.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compiler.lower.errors import TileError
-from compiler.lower.terms import Kind, Term, tile_of, topological
+from compiler.lower.terms import Kind, Term, buffer_of, tile_of, topological
 from compiler.lower.tiles import (
     Compute,
     Copy,
@@ -35,7 +35,21 @@ def verify_kernel(kernel: Kernel) -> None:
     """
     looped = {loop.axis for loop in loops(kernel.body)}
     whole = {a for a in kernel.blocks if a not in looped}
+    for axis in whole:
+        if kernel.extents[axis] not in (kernel.blocks[axis], 0):
+            raise TileError(f"axis {axis} of {kernel.extents[axis]} points has no loop")
+    _verify_parallel(kernel)
     _verify_body(kernel, kernel.body, whole, {})
+
+
+def _verify_parallel(kernel: Kernel) -> None:
+    """The loops that threads share are nested, each the last item of its body, and know no bounds."""
+    body = kernel.body
+    for _ in range(kernel.parallel):
+        loop = body[-1] if body else None
+        if not isinstance(loop, Loop) or (loop.lower, loop.upper) != (None, None):
+            raise TileError(f"{kernel.parallel} loops are shared among threads, and {loop} is none of them")
+        body = loop.body
 
 
 def _verify_body(
@@ -71,9 +85,13 @@ def _verify_statement(kernel: Kernel, s: Statement, bound: set[str], defined: di
             _verify_expression(kernel, s.expr, (*s.tile.axes, s.axis), bound, defined)
             _verify_result(s.tile, s.accumulate, defined)
         case Dot():
-            _verify_dot(s, defined)
+            _verify_dot(kernel, s, bound, defined)
         case Store():
             _verify_expression(kernel, s.expr, s.axes, bound, defined)
+            for index in (*s.indices, *(c for c, _ in s.limits)):
+                _verify_expression(kernel, index, s.axes, bound, defined)
+            if s.buffer not in {p.buffer for p in kernel.params if p.is_written}:
+                raise TileError(f"{s.buffer} is stored to, and is no parameter that is written")
 
 
 def _verify_result(tile: Tile, accumulate: bool, defined: dict[str, Tile]) -> None:
@@ -87,11 +105,14 @@ def _verify_tile(tile: Tile, defined: dict[str, Tile]) -> None:
         raise TileError(f"tile {tile.name}{tile.axes} is read where {defined.get(tile.name)} is defined")
 
 
-def _verify_dot(s: Dot, defined: dict[str, Tile]) -> None:
+def _verify_dot(kernel: Kernel, s: Dot, bound: set[str], defined: dict[str, Tile]) -> None:
     if s.tile.axes != tuple(a for a in (s.m, s.n) if a is not None):
         raise TileError(f"dot into {s.tile.name}{s.tile.axes} computes [{s.m}, {s.n}]")
-    _verify_operand(s.a, tuple(a for a in (s.m, s.k) if a is not None), defined)
-    _verify_operand(s.b, (s.k, s.n), defined)
+    for operand, axes in ((s.a, tuple(a for a in (s.m, s.k) if a is not None)), (s.b, (s.k, s.n))):
+        _verify_operand(operand, axes, defined)
+        if not isinstance(operand, Tile):
+            is_packed = isinstance(operand, Packed)
+            _verify_expression(kernel, operand.load, axes, bound, defined, packed=is_packed)
     _verify_result(s.tile, s.accumulate, defined)
 
 
@@ -110,9 +131,17 @@ def _verify_operand(operand: Operand, axes: tuple[str, ...], defined: dict[str, 
 
 
 def _verify_expression(
-    kernel: Kernel, expr: Term, axes: Iterable[str], bound: set[str], defined: dict[str, Tile]
+    kernel: Kernel,
+    expr: Term,
+    axes: Iterable[str],
+    bound: set[str],
+    defined: dict[str, Tile],
+    *,
+    packed: bool = False,
 ) -> None:
+    """`packed`: the root is a load of packed panels; every other load reads rows."""
     here = set(axes)
+    layouts = {p.buffer: p.is_packed for p in kernel.params}
     for term in topological([expr]):
         if term.kind is Kind.TILE:
             name, tile_axes = tile_of(term)
@@ -125,5 +154,8 @@ def _verify_expression(
             axis = str(term.attr)
             if axis not in bound or (kernel.blocks[axis] > 1 and axis not in here):
                 raise TileError(f"index {axis} has no value in an expression over {tuple(here)}")
+        elif term.kind is Kind.LOAD:
+            if layouts.get(buffer_of(term)) is not (packed and term is expr):
+                raise TileError(f"{term!r} reads a buffer that is no parameter of this layout")
         elif term.kind in (Kind.SUM, Kind.MAX, Kind.ONLINE, Kind.OLD):
             raise TileError(f"{term.kind} is left inside an expression")
