@@ -32,6 +32,7 @@ B, M, NB = symbol("B", 1, 8), symbol("M", 1, 16), symbol("NB", 1, 64)
 HEADS, GROUPS, WIDTH, BLOCK = 2, 2, 24, 16
 HIDDEN, COLUMNS = 40, 72
 WINDOW = 5
+_SCALE: float = WIDTH**-0.5
 
 PROGRAMS: dict[str, Callable[[], Graph]] = {}
 
@@ -102,7 +103,7 @@ def _qkv(trace: Trace, groups: int = 1) -> Qkv:
 
 def _scores(x: Qkv) -> Tensor:
     """[T, heads, groups, S]."""
-    return (x.query.unsqueeze(-1) * x.keys.unsqueeze(1)).sum(3) * WIDTH**-0.5
+    return (x.query.unsqueeze(-1) * x.keys.unsqueeze(1)).sum(3) * _SCALE
 
 
 def _mixed(x: Qkv, scores: Tensor) -> Tensor:
@@ -181,7 +182,7 @@ def _paged(trace: Trace, dtype: DType) -> Tensor:
     blocks = tables[trace.input("sequence", (T,), DType.I32),]
     k = keys[blocks,].permute(0, 2, 3, 1, 4).reshape(T, HEADS, WIDTH, M * BLOCK).cast(DType.F32)
     v = values[blocks,].permute(0, 2, 1, 3, 4).reshape(T, HEADS, M * BLOCK, WIDTH).cast(DType.F32)
-    scores = (query.unsqueeze(-1) * k.unsqueeze(2)).sum(3) * WIDTH**-0.5
+    scores = (query.unsqueeze(-1) * k.unsqueeze(2)).sum(3) * _SCALE
     visible = arange(trace.builder, M * BLOCK) < (lengths + 1).unsqueeze(1)
     masked = scores + additive_mask(visible).reshape(T, 1, 1, M * BLOCK)
     return (softmax(masked, -1).unsqueeze(-1) * v.unsqueeze(2)).sum(3)

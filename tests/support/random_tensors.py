@@ -1,7 +1,7 @@
 """Random computations on finite numbers, written through the frontend, for tests of the lowering.
 
-`view_chains` only moves elements; `computations` also reduces, gathers and combines. Every value stays finite and
-of moderate size, so that two float64 programs for it agree to rounding.
+`view_chains` only moves elements; `computations` also reduces, gathers and combines. Every value stays finite
+and of moderate size, so that two float64 programs for it agree to rounding.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from compiler.ir import DType, Graph, Size, bind, symbol
 N = symbol("N", 1, 6)
 DIMS = ({"N": 1}, {"N": 2}, {"N": 5})
 _SIZES: tuple[Size, ...] = (1, 2, 3, 4, 6, N, N * 2)
+_GROWN: tuple[Size, ...] = (2, 3, N)
 _MOST_ELEMENTS = 3000
 
 
@@ -59,7 +60,8 @@ def _view(draw: st.DrawFn, x: Tensor) -> Tensor:
         return x.permute(*draw(st.permutations(range(x.rank))))
     if kind in ("insert", "unsqueeze"):
         at = draw(st.integers(0, x.rank))
-        size = draw(st.sampled_from((2, 3, N))) if kind == "insert" and _elements(x) < _MOST_ELEMENTS else 1
+        grown: Size = draw(st.sampled_from(_GROWN))
+        size = grown if kind == "insert" and _elements(x) < _MOST_ELEMENTS else 1
         return x.insert_axis(at, size)
     if kind == "merge" and x.rank > 1:
         at = draw(st.integers(0, x.rank - 2))

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from compiler.ir.dim import bind
+from compiler.ir.dim import Size, bind
 from compiler.ir.dtype import DType, bf16_to_f32
 from compiler.lower.indexing import flatten
 from compiler.lower.interpret import _pointwise
@@ -183,7 +183,7 @@ class TileMachine:
     def _one(self, term: Term, args: list[Array], axes: Sequence[str]) -> Array:
         match term.kind:
             case Kind.NUM:
-                value = bind(term.attr, self.dims) if term.dtype is DType.I32 else term.attr
+                value = bind(cast(Size, term.attr), self.dims) if term.dtype is DType.I32 else term.attr
                 return np.array(value)
             case Kind.IDX:
                 return self._axis(axis_of(term), axes)

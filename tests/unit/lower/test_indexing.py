@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -30,14 +31,14 @@ from compiler.lower.terms import Kind, Term, axis_of, idx, load, make, topologic
 N, M = symbol("N", 1, 4), symbol("M", 2, 3)
 AXES: Mapping[str, Size] = {"a": 4, "b": 3, "n": N, "m": M, "p": N * M}
 SIZES: tuple[Size, ...] = (1, 2, 3, 4, 6, 8, N, M, N * M, M * 4, N * 2)
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=40, deadline=None)
 DIMS = [{"N": n, "M": m} for n in (1, 2, 4) for m in (2, 3)]
 
 
-def values(term: Term, axes: Collection[str], dims: Mapping[str, int]) -> np.ndarray:
+def values(term: Term, axes: Collection[str], dims: Mapping[str, int]) -> Any:
     """The integers a term is over the whole of `axes`: the definition, in NumPy."""
     if term.kind is Kind.NUM:
-        return np.array(bind(term.attr, dims))
+        return np.array(bind(cast(Size, term.attr), dims))
     if term.kind is Kind.IDX:
         grid = np.meshgrid(*(np.arange(bind(AXES[a], dims)) for a in axes), indexing="ij")
         return grid[list(axes).index(axis_of(term))]
