@@ -19,7 +19,7 @@ def reduced_axes(definition: Canonical) -> list[str]:
 
 @st.composite
 def schedules_of(draw: st.DrawFn, definition: Canonical) -> Schedule:
-    """Loops over any output axes, always the symbolic ones, in any order and size; any reduced axis streams."""
+    """Loops over any output axes, the symbolic ones always, any order and size; any reduced axis streams."""
     symbolic = [a for a in definition.axes if not isinstance(definition.extents[a], int)]
     static = [a for a in definition.axes if a not in symbolic]
     looped = draw(st.permutations([*symbolic, *(a for a in static if draw(st.booleans()))]))
