@@ -41,7 +41,7 @@ class Limits:
 
     e_nodes: int = 20_000
     seconds: float = 10.0
-    rounds: int = 12
+    rounds: int = 64
 
 
 @dataclass(frozen=True, slots=True)
