@@ -11,19 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from compiler.frontend import Tensor, Trace
-from compiler.frontend.functional import (
-    LOG2_E,
-    additive_mask,
-    arange,
-    layer_norm,
-    linear,
-    log_sum_exp,
-    rms_norm,
-    silu,
-    softmax,
-    tanh,
-    variance,
-)
+from compiler.frontend import functional as f
 from compiler.ir import DType, Graph, symbol
 
 T = symbol("T", 1, 256)
@@ -66,7 +54,7 @@ def table(trace: Trace, dtype: DType = DType.F32) -> Tensor:
 
 
 @program
-def softmax_statistics(trace: Trace) -> Tensor:
+def softmax(trace: Trace) -> Tensor:
     """The sum that normalises a row, of base-2 exponentials."""
     x = table(trace)
     return (x - x.max(1, keepdim=True)).exp2().sum(1)
@@ -76,20 +64,20 @@ def softmax_statistics(trace: Trace) -> Tensor:
 def scaled_softmax(trace: Trace) -> Tensor:
     """Weighted mean under natural exponentials of scaled differences."""
     x, v = table(trace), trace.input("v", (S,), DType.F32)
-    e = ((x - x.max(1, keepdim=True)) * (LOG2_E * 0.3)).exp2()
-    return (e * v).sum(1) * e.sum(1).recip()
+    e = ((x - x.max(1, keepdim=True)) * (f.LOG2_E * 0.3)).exp2()
+    return (v * e).sum(1) * e.sum(1).recip()
 
 
 @program
 def log_of_sum(trace: Trace) -> Tensor:
-    return log_sum_exp(table(trace), 1)
+    return f.log_sum_exp(table(trace), 1)
 
 
 @program
 def weighted_mean(trace: Trace) -> Tensor:
     """softmax(x) @ v: normalised before it is weighted."""
     x, v = table(trace), trace.input("v", (S, WIDTH), DType.F32)
-    return (softmax(x, 1).unsqueeze(2) * v).sum(1)
+    return (f.softmax(x, 1).unsqueeze(2) * v).sum(1)
 
 
 def _qkv(trace: Trace, groups: int = 1) -> Qkv:
@@ -107,12 +95,12 @@ def _scores(x: Qkv) -> Tensor:
 
 
 def _mixed(x: Qkv, scores: Tensor) -> Tensor:
-    return (softmax(scores, -1).unsqueeze(-1) * x.values.unsqueeze(1)).sum(3)
+    return (f.softmax(scores, -1).unsqueeze(-1) * x.values.unsqueeze(1)).sum(3)
 
 
 def _positions(trace: Trace) -> tuple[Tensor, Tensor]:
     """Own position of each row [T, 1, 1, 1], and the positions of all keys [S]."""
-    return trace.input("positions", (T,), DType.I32).reshape(T, 1, 1, 1), arange(trace.builder, S)
+    return trace.input("positions", (T,), DType.I32).reshape(T, 1, 1, 1), f.arange(trace.builder, S)
 
 
 @program
@@ -124,36 +112,36 @@ def attention(trace: Trace) -> Tensor:
 @program
 def causal_attention(trace: Trace) -> Tensor:
     x, (own, keys) = _qkv(trace), _positions(trace)
-    return _mixed(x, _scores(x) + additive_mask(keys < own + 1))
+    return _mixed(x, _scores(x) + f.additive_mask(keys < own + 1))
 
 
 @program
 def grouped_attention(trace: Trace) -> Tensor:
     """Several query heads for each head of keys and values, causal."""
     x, (own, keys) = _qkv(trace, GROUPS), _positions(trace)
-    return _mixed(x, _scores(x) + additive_mask(keys < own + 1))
+    return _mixed(x, _scores(x) + f.additive_mask(keys < own + 1))
 
 
 @program
 def sliding_window_attention(trace: Trace) -> Tensor:
     x, (own, keys) = _qkv(trace), _positions(trace)
     visible = (keys < own + 1) & (own - WINDOW < keys)
-    return _mixed(x, _scores(x) + additive_mask(visible))
+    return _mixed(x, _scores(x) + f.additive_mask(visible))
 
 
 @program
 def window_of_two_masks(trace: Trace) -> Tensor:
     """A sliding window spelled as two masks, one for each side."""
     x, (own, keys) = _qkv(trace), _positions(trace)
-    after, before = additive_mask(own - WINDOW < keys), additive_mask(keys < own + 1)
+    after, before = f.additive_mask(own - WINDOW < keys), f.additive_mask(keys < own + 1)
     return _mixed(x, _scores(x) + after + before)
 
 
 @program
 def soft_capped_attention(trace: Trace) -> Tensor:
     x, (own, keys) = _qkv(trace), _positions(trace)
-    capped = tanh(_scores(x) * (1 / 8.0)) * 8.0
-    return _mixed(x, capped + additive_mask(keys < own + 1))
+    capped = f.tanh(_scores(x) * (1 / 8.0)) * 8.0
+    return _mixed(x, capped + f.additive_mask(keys < own + 1))
 
 
 @program
@@ -162,7 +150,7 @@ def alibi_attention(trace: Trace) -> Tensor:
     x, (own, keys) = _qkv(trace), _positions(trace)
     slopes = trace.input("slopes", (HEADS,), DType.F32).reshape(1, HEADS, 1, 1)
     distance = (keys - own).cast(DType.F32)
-    return _mixed(x, _scores(x) + distance * slopes + additive_mask(keys < own + 1))
+    return _mixed(x, _scores(x) + distance * slopes + f.additive_mask(keys < own + 1))
 
 
 @program
@@ -170,7 +158,7 @@ def padded_attention(trace: Trace) -> Tensor:
     """A mask read from memory: no order in it, so no bound can be derived."""
     x = _qkv(trace)
     mask = trace.input("mask", (T, S), DType.BOOL)
-    return _mixed(x, _scores(x) + additive_mask(mask).reshape(T, 1, 1, S))
+    return _mixed(x, _scores(x) + f.additive_mask(mask).reshape(T, 1, 1, S))
 
 
 def _paged(trace: Trace, dtype: DType) -> Tensor:
@@ -183,9 +171,9 @@ def _paged(trace: Trace, dtype: DType) -> Tensor:
     k = keys[blocks,].permute(0, 2, 3, 1, 4).reshape(T, HEADS, WIDTH, M * BLOCK).cast(DType.F32)
     v = values[blocks,].permute(0, 2, 1, 3, 4).reshape(T, HEADS, M * BLOCK, WIDTH).cast(DType.F32)
     scores = (query.unsqueeze(-1) * k.unsqueeze(2)).sum(3) * _SCALE
-    visible = arange(trace.builder, M * BLOCK) < (lengths + 1).unsqueeze(1)
-    masked = scores + additive_mask(visible).reshape(T, 1, 1, M * BLOCK)
-    return (softmax(masked, -1).unsqueeze(-1) * v.unsqueeze(2)).sum(3)
+    visible = f.arange(trace.builder, M * BLOCK) < (lengths + 1).unsqueeze(1)
+    masked = scores + f.additive_mask(visible).reshape(T, 1, 1, M * BLOCK)
+    return (f.softmax(masked, -1).unsqueeze(-1) * v.unsqueeze(2)).sum(3)
 
 
 @program
@@ -207,42 +195,42 @@ def _rows(trace: Trace) -> Tensor:
 
 @program
 def rms_normed(trace: Trace) -> Tensor:
-    return rms_norm(_rows(trace), trace.weight("g", (HIDDEN,), DType.F32), 1e-5)
+    return f.rms_norm(_rows(trace), trace.weight("g", (HIDDEN,), DType.F32), 1e-5)
 
 
 @program
 def product(trace: Trace) -> Tensor:
-    return linear(_rows(trace), trace.weight("w", (COLUMNS, HIDDEN), DType.F32))
+    return f.linear(_rows(trace), trace.weight("w", (COLUMNS, HIDDEN), DType.F32))
 
 
 @program
 def product_bf16(trace: Trace) -> Tensor:
     """bf16 weights, and a result rounded to bf16."""
-    return linear(_rows(trace), trace.weight("w", (COLUMNS, HIDDEN), DType.BF16)).cast(DType.BF16)
+    return f.linear(_rows(trace), trace.weight("w", (COLUMNS, HIDDEN), DType.BF16)).cast(DType.BF16)
 
 
 @program
 def rms_normed_product(trace: Trace) -> Tensor:
-    normed = rms_norm(_rows(trace), trace.weight("g", (HIDDEN,), DType.F32), 1e-5)
-    return linear(normed, trace.weight("w", (COLUMNS, HIDDEN), DType.BF16))
+    normed = f.rms_norm(_rows(trace), trace.weight("g", (HIDDEN,), DType.F32), 1e-5)
+    return f.linear(normed, trace.weight("w", (COLUMNS, HIDDEN), DType.BF16))
 
 
 @program
 def swiglu(trace: Trace) -> Tensor:
     x = _rows(trace)
     gate, up = (trace.weight(n, (COLUMNS, HIDDEN), DType.BF16) for n in ("gate", "up"))
-    return silu(linear(x, gate)) * linear(x, up)
+    return f.silu(f.linear(x, gate)) * f.linear(x, up)
 
 
 @program
 def row_variance(trace: Trace) -> Tensor:
-    return variance(table(trace), 1)
+    return f.variance(table(trace), 1)
 
 
 @program
 def layer_normed(trace: Trace) -> Tensor:
     gain, bias = (trace.weight(n, (HIDDEN,), DType.F32) for n in ("g", "b"))
-    return layer_norm(_rows(trace), gain, bias, 1e-5)
+    return f.layer_norm(_rows(trace), gain, bias, 1e-5)
 
 
 # Forms that one rule each is there for
@@ -260,8 +248,15 @@ def normalised(trace: Trace) -> Tensor:
 
 @program
 def quotient(trace: Trace) -> Tensor:
-    x = table(trace)
-    return (x / (x * x + 1.0).sum(1, keepdim=True)).sum(1)
+    """Divisions by what does not vary, and of and by products and exponentials of what does not."""
+    x, c = table(trace), trace.input("c", (T,), DType.F32).unsqueeze(1)
+    y = trace.input("y", (S,), DType.F32)
+    square = x * x + 1.0
+    plain = (x / square.sum(1, keepdim=True)).sum(1)
+    e = (x - x.max(1, keepdim=True)).exp2()
+    return (
+        plain + (x * c / square).sum(1) + (x / (square * (c * c + 1.0))).sum(1) + (e / (y * y + 1.0)).sum(1)
+    )
 
 
 @program
@@ -270,6 +265,14 @@ def inverted(trace: Trace) -> Tensor:
     x, c = table(trace), trace.input("c", (T,), DType.F32).unsqueeze(1)
     e = (x - x.max(1, keepdim=True)).exp2()
     return (e.recip() * (x * 0.01).exp2()).sum(1) + ((x * x + 1.0) * (c * c + 1.0)).recip().sum(1)
+
+
+@program
+def two_exponents(trace: Trace) -> Tensor:
+    """One difference, as an exponent by itself and scaled by what varies: only the first can be split."""
+    x, y = table(trace), trace.input("y", (S,), DType.F32)
+    shifted = x - x.max(1, keepdim=True)
+    return shifted.exp2().sum(1) + (shifted * y).exp2().sum(1)
 
 
 @program
@@ -286,7 +289,7 @@ def graph_of(name: str) -> Graph:
 
 PAGED = ("paged_attention", "paged_attention_bf16")
 ONE_PASS = (
-    "softmax_statistics",
+    "softmax",
     "scaled_softmax",
     "log_of_sum",
     "weighted_mean",

@@ -1,0 +1,130 @@
+"""The rules: each fires, each is sound, and a wrong one would be seen."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from compiler.egraph.rules import CONCLUSIONS, FACTORS, GOALS, RULES, Rule, Safety
+from compiler.egraph.saturate import Limits, Saturated, saturate
+from compiler.ir import DType
+from compiler.lower.canonical import Canonical
+from tests.support.chained import instances
+from tests.support.class_oracle import Findings, judge_classes
+from tests.support.programs import PROGRAMS, graph_of, sizes_of
+
+LAYERS = re.compile(
+    r"attention|softmax|norm|rope|rotary|gelu|silu|swiglu|head|query|token|causal|mask|layer|mlp|cache",
+    re.IGNORECASE,
+)
+BY_NAME = {rule.name: rule for rule in RULES}
+SMALL = sorted({rule.fires_on for rule in RULES} - {"attention"} | {"two_exponents"})
+GUARDED = [rule.name for rule in FACTORS if "(indep " in rule.text]
+
+
+@cache
+def definitions_of(name: str) -> tuple[Canonical, ...]:
+    return tuple(i.canonical for i in instances(graph_of(name)) if i.canonical.term.dtype is DType.F32)
+
+
+def saturated(definition: Canonical, rules: tuple[Rule, ...] = RULES) -> Saturated:
+    return saturate(definition.term, rules, Limits(e_nodes=3000, rounds=24))
+
+
+def judged(name: str, rules: tuple[Rule, ...] = RULES) -> list[Findings]:
+    """What the oracle says of each definition of a program."""
+    return [judge_classes(saturated(d, rules), d, dict(sizes_of(name, 2, 5))) for d in definitions_of(name)]
+
+
+def with_text(name: str, text: str) -> tuple[Rule, ...]:
+    return tuple(replace(r, text=text) if r.name == name else r for r in RULES)
+
+
+def test_rules_have_names_of_their_own_and_a_program_each() -> None:
+    assert len(BY_NAME) == len(RULES)
+    assert [r.name for r in RULES if r.fires_on not in PROGRAMS] == []
+    assert (*GOALS, *FACTORS, *CONCLUSIONS) == RULES
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+def test_each_rule_fires_on_its_program(name: str) -> None:
+    rule = BY_NAME[name]
+    (definition,) = definitions_of(rule.fires_on)
+    without = tuple(r for r in RULES if r is not rule)
+    assert saturated(definition, without).e_nodes < saturated(definition).e_nodes
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+def test_no_rule_knows_a_layer_of_a_model(rule: Rule) -> None:
+    assert not LAYERS.search(f"{rule.name} {rule.sentence} {rule.text} {rule.family}")
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_all_members_of_a_class_agree_and_every_promise_holds(name: str) -> None:
+    findings = judged(name)
+    assert [f.wrong for f in findings if f.wrong] == []
+    assert all(f.members > 0 for f in findings) or "bf16" in name
+
+
+def test_promises_are_made_and_checked() -> None:
+    assert sum(f.promises for name in ("attention", "scaled_softmax", "quotient") for f in judged(name)) >= 5
+
+
+def test_only_what_may_lose_range_needs_the_gate() -> None:
+    assert [r.name for r in RULES if r.safety is Safety.NEEDS_GATE] == ["sum-online"]
+
+
+# Wrong rules: the oracle sees each on the programs that rules fire on
+
+
+def is_seen(rules: tuple[Rule, ...]) -> bool:
+    return any(f.wrong for name in SMALL for f in judged(name, rules))
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_a_rule_without_its_guard_is_seen_by_the_oracle(name: str) -> None:
+    rule = BY_NAME[name]
+    unguarded = re.sub(r" ?\(indep \w+ k\)", "", rule.text)
+    assert unguarded != rule.text
+    assert is_seen(with_text(name, unguarded))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("factor-through-reciprocal", "(rule ((= e (Recip a)) (sfac a k d i)) ((sfac e k (Recip d) i)))"),
+        ("ratio-through-reciprocal", "(rule ((= e (Recip a)) (xfac a k d i)) ((xfac e k (Recip d) i)))"),
+        ("factor-quotient", "(rule ((wm e k) (= e (Div a b)) (indep b k)) ((sfac e k a b)))"),
+        ("factor-through-divisor", "(rule ((= e (Div a b)) (sfac b k d i)) ((sfac e k (Div a d) i)))"),
+        ("factor-through-dividend", "(rule ((= e (Div a b)) (sfac a k d i)) ((sfac e k d i)))"),
+        ("ratio-through-dividend", "(rule ((= e (Div a b)) (xfac a k d i)) ((xfac e k d (Div i b))))"),
+        ("factor-through-left", "(rule ((= e (Mul a b)) (sfac a k d i)) ((sfac e k d i)))"),
+        ("ratio-through-left", "(rule ((= e (Mul a b)) (xfac a k d i)) ((xfac e k d (Mul i b))))"),
+        ("ratio-exponential", "(rule ((wm e k) (= e (Exp2 z)) (asp z k d i)) ((xfac e k (Exp2 d) i)))"),
+        ("term-through-left", "(rule ((= e (Add a b)) (asp a k d i)) ((asp e k d i)))"),
+        (
+            "term-through-scale",
+            "(rule ((= e (Mul a c)) (asp a k d i) (indep c k)) ((asp e k (Mul d c) i)))",
+        ),
+        ("factor-out-of-sum", "(rule ((= e (Sum k b)) (sfac b k d i)) ((union e (Add i (Sum k d)))))"),
+        ("term-out-of-max", "(rule ((= e (Max k b)) (asp b k d i)) ((union e (Mul i (Max k d)))))"),
+        ("sum-online", "(rule ((= e (Sum k b)) (xfac b k d i) (onk i k)) ((union e (Online k d i))))"),
+        (
+            "sum-online",
+            "(rule ((= e (Sum k b)) (xfac b k d i) (onk i k)) ((union e (Online k b (Mul i i)))))",
+        ),
+    ],
+    ids=lambda x: x if " " not in x else "",
+)
+def test_a_planted_wrong_rule_is_seen_by_the_oracle(name: str, text: str) -> None:
+    assert is_seen(with_text(name, text))
+
+
+def test_a_sum_is_not_linear_in_a_term() -> None:
+    """Taking a term out of a sum forgets how often it is added."""
+    wanted = replace(GOALS[0], name="planted", text="(rule ((= e (Sum k b))) ((wa b k)))")
+    taken = replace(wanted, text="(rule ((= e (Sum k b)) (asp b k d i)) ((union e (Add i (Sum k d)))))")
+    assert is_seen((*RULES, wanted, taken))
