@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,7 @@ def test_keys_are_the_same_in_another_process() -> None:
     found = [
         subprocess.run(
             [sys.executable, "-c", script],
+            cwd=Path(__file__).parents[3],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
