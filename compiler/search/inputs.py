@@ -15,7 +15,7 @@ from compiler.ir.dim import Size, bind
 from compiler.ir.dtype import DType, round_to_bf16
 from compiler.lower.canonical import Canonical
 from compiler.lower.indexing import linear
-from compiler.lower.terms import Kind, Term, buffer_of, topological
+from compiler.lower.terms import Kind, Term, axis_of, buffer_of, topological
 
 Array = npt.NDArray[Any]
 
@@ -47,7 +47,7 @@ def make_inputs(
         if name == definition.place.buffer:
             out[name] = np.zeros(shape, dtype=_storage(buffer.dtype))
         elif buffer.dtype is DType.I32:
-            limit = max(bind(limits.get(name, 2), dims), 1)
+            limit = max(min(bind(n, dims) for n in limits.get(name, (2,))), 1)
             out[name] = _indices(rng, shape, limit, is_unique=name in unique)
         elif buffer.dtype is DType.BOOL:
             out[name] = rng.integers(0, 2, shape).astype(np.bool_)
@@ -59,22 +59,25 @@ def make_inputs(
     return out
 
 
-def index_limits(definition: Canonical) -> Mapping[str, Size]:
-    """For each i32 buffer, below what its values must stay to be a valid index wherever they are used as
-    one.
+def index_limits(definition: Canonical) -> Mapping[str, tuple[Size, ...]]:
+    """For each i32 buffer, below what its values must stay: to be a valid index wherever they are one, and to
+    fall inside an axis that they are compared with, so that a mask cuts somewhere.
     """
-    found: dict[str, Size] = {}
+    found: dict[str, list[Size]] = {}
     roots = [definition.term, *definition.place.indices]
-    uses = [
-        (x.args, definition.buffers[buffer_of(x)].shape) for x in topological(roots) if x.kind is Kind.LOAD
-    ]
+    reached = topological(roots)
+    uses = [(x.args, definition.buffers[buffer_of(x)].shape) for x in reached if x.kind is Kind.LOAD]
     place = definition.place
     uses.append((place.indices, definition.buffers[place.buffer].shape))
     for args, shape in uses:
         for index, size in zip(args, shape, strict=True):
             for name, limit in _limits_of(index, size):
-                found[name] = _smaller(found.get(name), limit)
-    return found
+                found.setdefault(name, []).append(limit)
+    for x in reached:
+        if x.kind is Kind.LT and x.args[0].dtype is DType.I32:
+            for name, axis in _compared(x):
+                found.setdefault(name, []).append(definition.extents[axis])
+    return {name: tuple(dict.fromkeys(limits)) for name, limits in found.items()}
 
 
 def _limits_of(index: Term, size: Size) -> Iterator[tuple[str, Size]]:
@@ -90,10 +93,13 @@ def _limits_of(index: Term, size: Size) -> Iterator[tuple[str, Size]]:
             yield buffer_of(atom.args[0]), size * divisor
 
 
-def _smaller(a: Size | None, b: Size) -> Size:
-    if a is None:
-        return b
-    return a if isinstance(a, int) and isinstance(b, int) and a < b else b
+def _compared(less: Term) -> Iterator[tuple[str, str]]:
+    """Buffers whose values one side of a comparison reads, each with an axis that is the other side."""
+    for one, other in (less.args, less.args[::-1]):
+        for axis in linear(one).coefficients:
+            for atom in linear(other).coefficients:
+                if axis.kind is Kind.IDX and atom.kind is Kind.LOAD:
+                    yield buffer_of(atom), axis_of(axis)
 
 
 def _indices(rng: np.random.Generator, shape: tuple[int, ...], limit: int, *, is_unique: bool) -> Array:

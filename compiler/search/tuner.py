@@ -136,12 +136,15 @@ def kernels_source(found: Sequence[Candidate], dims: Sequence[str]) -> str:
 
 
 def gate_sizes(definition: Canonical) -> tuple[Mapping[str, int], ...]:
-    """Sizes that candidates are gated at: an odd one inside a tile, the smallest, one past a tile's edge."""
+    """Sizes that candidates are gated at: an odd one inside a tile, the smallest, one past a tile's edge.
+
+    A loop over blocks of a cache takes several tiles in the first and the last, at every tile size tried.
+    """
     known = {s.name: s for b in definition.buffers.values() for n in b.shape for s in symbols(n)}
     wanted = (
-        {"T": 5, "R": 3, "B": 2, "M": 3, "NB": 9},
+        {"T": 5, "R": 3, "B": 2, "M": 9, "NB": 19},
         {"T": 1, "R": 1, "B": 1, "M": 1, "NB": 3},
-        {"T": 51, "R": 9, "B": 3, "M": 4, "NB": 14},
+        {"T": 51, "R": 9, "B": 3, "M": 9, "NB": 29},
     )
 
     def clamped(sizes: Mapping[str, int]) -> dict[str, int]:
