@@ -102,7 +102,7 @@ def _splits(definition: Canonical) -> Iterator[_Split]:
         if symbolic:
             continue
         sizes = [_static(extents[a]) for a in inside]
-        if whole == 0:
+        if whole == 0 and looped:
             last = looped.pop()
             block = min(_static(extents[last.axis]), 512) if isinstance(extents[last.axis], int) else 16
             yield _Split((*looped, LoopChoice(last.axis, max(block, 1))), block)
