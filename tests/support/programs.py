@@ -272,7 +272,7 @@ def two_exponents(trace: Trace) -> Tensor:
     """One difference, as an exponent by itself and scaled by what varies: only the first can be split."""
     x, y = table(trace), trace.input("y", (S,), DType.F32)
     shifted = x - x.max(1, keepdim=True)
-    return shifted.exp2().sum(1) + (shifted * y).exp2().sum(1)
+    return shifted.exp2().sum(1) + (shifted * (y * y)).exp2().sum(1)
 
 
 @program
