@@ -69,6 +69,15 @@ class ColdStartTimeout(Overloaded):
     code = "cold_start_timeout"
 
 
+class DeploymentFailed(Overloaded):
+    """No replica of a deployment starts. Whoever asks again later may find it mended."""
+
+    code = "deployment_failed"
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"model {name!r} can't be served now: {why}", retry_after_s=10.0)
+
+
 class ReplicaLost(PlatformError):
     """A replica stopped in the middle of an answer; what it had generated is billed, so the call isn't
     repeated.

@@ -18,6 +18,7 @@ from api.catalog import Catalog
 from api.dispatch.dispatcher import Dispatcher, DispatchLimits
 from api.dispatch.fleet import Fleet
 from api.dispatch.leases import Leases, RedisLeases
+from api.dispatch.outlook import outlook
 from api.files import Files
 from api.metrics import make_metrics
 from api.prompt.pool import PromptPool
@@ -80,7 +81,13 @@ def build_services(settings: GatewaySettings, leases: Leases, enqueue: Enqueue) 
     files = Files(DiskBlobs(settings.blobs))
     metrics = make_metrics()
     dispatcher = Dispatcher(
-        Fleet(leases, settings.max_held_requests, time.monotonic),
+        Fleet(
+            leases,
+            settings.max_held_requests,
+            time.monotonic,
+            partial(store.read, outlook),
+            settings.hopeless_after_s,
+        ),
         store,
         metrics,
         DispatchLimits(settings.request_deadline_s, settings.replica_silence_s, settings.reservation_lease_s),

@@ -90,6 +90,9 @@ class GatewaySettings(BaseSettings):
     hold_comment_after_s: Annotated[float, Field(gt=0)] = 2.0
     """A stream that is held longer gets its headers and SSE comments."""
 
+    hopeless_after_s: Annotated[float, Field(ge=0)] = 3.0
+    """Held requests get 503 once their deployment has failed, with no replica starting, for so long."""
+
     replica_silence_s: Annotated[float, Field(gt=0)] = 120.0
     """A replica that sends no frame for this long is given up: every wait has a deadline."""
 

@@ -1,15 +1,15 @@
 """Who serves the next request: leases minus our own outstanding work; at zero or full, requests are held in
 order.
 
-Held requests wake the deployment, are bounded, wait no longer than their deadline, and are released by free
-slots, first come first served: never all to the first replica that gets ready.
+Held requests wake the deployment, are bounded, wait no longer than their deadline or than there is hope, and
+are released by free slots, first come first served: never all to the first replica that gets ready.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ import structlog
 
 from api.dispatch.leases import Leases, LeasesUnavailable, ReplicaLease
 from api.errors import ColdStartTimeout
-from common.errors import Overloaded
+from common.errors import Overloaded, PlatformError
 from common.wire import ReplicaState
 from scheduler.routing import Candidate, choose
 
@@ -85,11 +85,24 @@ class Slot:
             self._give_back()
 
 
+Outlook = Callable[[str], Awaitable[PlatformError | None]]
+"""Why waiting for a deployment's replica is in vain, by its id; None while there is hope."""
+
+
 class Fleet:
     """Places for requests. One per gateway; all of it runs on the event loop."""
 
-    def __init__(self, leases: Leases, max_held: int, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        leases: Leases,
+        max_held: int,
+        monotonic: Callable[[], float],
+        outlook: Outlook,
+        hopeless_after_s: float,
+    ) -> None:
         self._leases = leases
+        self._outlook = outlook
+        self._hopeless_after_s = hopeless_after_s
         self._max_held = max_held
         self._monotonic = monotonic
         self._lines: dict[str, _Line] = {}
@@ -100,7 +113,7 @@ class Fleet:
     async def acquire(self, want: Want, excluded: frozenset[str], deadline_s: float) -> Slot:
         """A slot at a ready replica, now or before `deadline_s` (monotonic).
 
-        Raises: Overloaded: too many requests are held already; ColdStartTimeout.
+        Raises: Overloaded: too many requests are held already; ColdStartTimeout; what the outlook says.
         """
         line = self._lines.setdefault(want.deployment_id, _Line())
         if not line.waiters:
@@ -156,7 +169,8 @@ class Fleet:
         """Stop waiting; a place that was granted in the same instant goes to the next in line."""
         with suppress(ValueError):
             line.waiters.remove(waiter)
-        if waiter.granted.done() and not waiter.granted.cancelled():
+        is_settled = waiter.granted.done() and not waiter.granted.cancelled()
+        if is_settled and waiter.granted.exception() is None:
             self._take_back(line, waiter.granted.result().replica_id, waiter.want)
 
     def _start_pump(self, line: _Line, deployment_id: str) -> None:
@@ -166,6 +180,7 @@ class Fleet:
     async def _pump(self, line: _Line, deployment_id: str) -> None:
         """Give places to those who wait, until nobody does; runs only while somebody waits."""
         nudged_s = float("-inf")
+        hopeless_since_s: float | None = None
         while True:
             line.news.clear()
             await self._refresh(line, deployment_id, 0.0)
@@ -177,8 +192,26 @@ class Fleet:
             if self._monotonic() - nudged_s >= _NUDGE_S:
                 nudged_s = self._monotonic()
                 await self._say_held(deployment_id, len(line.waiters))
+                hopeless_since_s = await self._look_ahead(line, deployment_id, hopeless_since_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(line.news.wait(), _POLL_S)
+
+    async def _look_ahead(self, line: _Line, deployment_id: str, since_s: float | None) -> float | None:
+        """Send everybody away once waiting has been in vain for a while; since when it has been so."""
+        try:
+            reason = await self._outlook(deployment_id)
+        except Exception:
+            log.warning("outlook_unavailable", deployment_id=deployment_id, exc_info=True)
+            return None
+        if reason is None:
+            return None
+        since_s = self._monotonic() if since_s is None else since_s
+        if self._monotonic() - since_s >= self._hopeless_after_s:
+            for waiter in line.waiters:
+                if not waiter.granted.done():
+                    waiter.granted.set_exception(reason)
+            line.waiters.clear()
+        return since_s
 
     async def _say_held(self, deployment_id: str, count: int) -> None:
         try:

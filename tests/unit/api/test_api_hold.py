@@ -5,6 +5,7 @@ time.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ import httpx
 import pytest
 
 from common.wire import Delta, Ended, Finished, FinishReason, ReplicaState, Started
-from storage import ledger
-from storage.records import Deployment
+from storage import deployments, ledger, replicas
+from storage.records import Deployment, Failure
 from tests.support.asgi import Exchange
 from tests.support.gateway import Gateway, deploy, make_gateway
 from tests.support.wire_replica import Pause, WireReplica, wire_replica
@@ -25,7 +26,13 @@ BODY = {"model": "tiny", "prompt": [1, 2, 3], "max_tokens": 2}
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     """Quick to comment and to give up."""
-    made = make_gateway(tmp_path, hold_comment_after_s=0.05, request_deadline_s=3.0, max_held_requests=2)
+    made = make_gateway(
+        tmp_path,
+        hold_comment_after_s=0.05,
+        hopeless_after_s=0.0,
+        request_deadline_s=3.0,
+        max_held_requests=2,
+    )
     async with made.app.router.lifespan_context(made.app):
         yield made
 
@@ -46,10 +53,24 @@ def post(http: httpx.AsyncClient, **fields: Any) -> asyncio.Task[httpx.Response]
     return asyncio.create_task(http.post("/v1/completions", json={**BODY, **fields}))
 
 
+def fail(gateway: Gateway, deployment: Deployment) -> None:
+    """Note, as the control plane does, that its replicas do not start."""
+    with gateway.database.write() as conn:
+        failure = Failure("replica_failed", "a starting replica failed: no such file")
+        deployments.set_deployment_failure(conn, deployment.id, failure, time.time())
+
+
 async def held(gateway: Gateway, count: int) -> None:
     """Wait until so many requests are held."""
     async with asyncio.timeout(5):
         while gateway.services.dispatcher.fleet.held != count:
+            await asyncio.sleep(0.005)
+
+
+async def woken(gateway: Gateway, times: int) -> None:
+    """Wait until those who wait were looked after so many times."""
+    async with asyncio.timeout(5):
+        while len(gateway.leases.woken) < times:
             await asyncio.sleep(0.005)
 
 
@@ -166,6 +187,50 @@ async def test_a_client_that_leaves_while_held_frees_its_place_and_pays_nothing(
     with gateway.database.read() as conn:
         assert ledger.list_ledger(conn, gateway.tenant.id) == ()
         assert ledger.open_reservations(conn, gateway.tenant.id) == ()
+
+
+async def test_a_failed_deployment_sends_those_it_holds_away_with_its_reason(
+    gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment
+) -> None:
+    fail(gateway, tiny)
+    response = await http.post("/v1/completions", json=BODY)
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "deployment_failed")
+    assert "no such file" in response.json()["error"]["message"]
+    assert response.headers["x-should-retry"] == "true"
+    assert gateway.services.dispatcher.fleet.held == 0
+    with gateway.database.read() as conn:
+        assert ledger.open_reservations(conn, gateway.tenant.id) == ()
+
+
+async def test_a_failed_deployment_is_woken_all_the_same(
+    gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment
+) -> None:
+    fail(gateway, tiny)
+    await http.post("/v1/completions", json=BODY)
+    assert gateway.leases.woken[0] == tiny.id
+
+
+async def test_after_a_failure_a_replica_that_is_starting_is_waited_for(
+    gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment, replica: WireReplica
+) -> None:
+    fail(gateway, tiny)
+    with gateway.database.write() as conn:
+        replicas.insert_replica(conn, tiny, time.time(), replica_id="rep_next")
+    waiting = post(http)
+    await held(gateway, 1)
+    await woken(gateway, 2)
+    gateway.leases.put(replica.lease(tiny.id, gateway.tenant.id))
+    assert (await waiting).status_code == 200
+
+
+async def test_a_deployment_deleted_meanwhile_answers_404(
+    gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment
+) -> None:
+    waiting = post(http)
+    await held(gateway, 1)
+    assert (await http.delete("/api/v1/deployments/tiny")).status_code == 200
+    response = await waiting
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
 
 
 async def test_bad_input_gets_its_own_status_instead_of_being_held(
