@@ -62,6 +62,8 @@ def settle_expired(conn: Connection, book: CountBook, fleet: Fleet, now: float) 
         counts = higher(reservation.counts, book.of(reservation.request_id))
         _close(conn, reservation, counts, now)
         settled.append(reservation.request_id)
+    for request_id in dict.fromkeys(ledger.request_of(call_id) for call_id in settled):
+        _finish(conn, request_id, now)
     return tuple(settled)
 
 
@@ -76,21 +78,37 @@ def _close(conn: Connection, reservation: Reservation, counts: TokenCounts, now:
         ledger.release(conn, reservation.request_id, now)
     else:
         ledger.settle(conn, reservation.request_id, counts, now)
-    requests.finish_request(
-        conn,
-        reservation.request_id,
-        RequestStatus.FAILED,
-        http_status=500,
-        counts=counts,
-        now=now,
-        error_code=_GATEWAY_LOST,
-        replica_id=reservation.replica_id,
-    )
     log.warning(
         "reservation_settled_for_gateway",
         request_id=reservation.request_id,
         prompt_tokens=counts.prompt_tokens,
         completion_tokens=counts.completion_tokens,
+    )
+
+
+def _finish(conn: Connection, request_id: str, now: float) -> None:
+    """Close the request's row with what all its calls were billed, once none of them is open."""
+    calls = ledger.calls_of(conn, request_id)
+    if any(call.state is ReservationState.OPEN for call in calls):
+        return
+    requests.finish_request(
+        conn,
+        request_id,
+        RequestStatus.FAILED,
+        http_status=500,
+        counts=_total(call.counts for call in calls if call.state is ReservationState.SETTLED),
+        now=now,
+        error_code=_GATEWAY_LOST,
+        replica_id=calls[0].replica_id,
+    )
+
+
+def _total(counts: Iterable[TokenCounts]) -> TokenCounts:
+    found = tuple(counts)
+    return TokenCounts(
+        prompt_tokens=sum(c.prompt_tokens for c in found),
+        completion_tokens=sum(c.completion_tokens for c in found),
+        cached_tokens=sum(c.cached_tokens for c in found),
     )
 
 

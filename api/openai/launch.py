@@ -22,6 +22,7 @@ from api.openai.schema import Sampling
 from api.services import Services
 from common.wire import GenerateRequest
 from storage.billing import default_price_book
+from storage.ledger import call_id
 
 STRICT_HEADER = "x-candela-strict"
 
@@ -136,7 +137,7 @@ def _calls(
             context.of(request).headers["x-clamped-params"] = f"{name}={fit.clamped_from}->{now}"
         calls.append(
             GenerateRequest(
-                request_id=request_id if number == 0 else f"{request_id}.{number}",
+                request_id=call_id(request_id, number),
                 tenant_id=tenant_id,
                 prompt_ids=prompt.ids,
                 max_tokens=fit.max_tokens,

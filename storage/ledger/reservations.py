@@ -6,6 +6,7 @@ and the scheduler settles from the last reported counts. Whoever closes the rese
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import sqlalchemy as sa
@@ -73,6 +74,30 @@ def get_reservation(conn: Connection, request_id: str) -> Reservation:
     if row is None:
         raise RequestNotFound(request_id)
     return _reservation(row)
+
+
+def call_id(request_id: str, number: int) -> str:
+    """The id under which call `number` of a request is reserved: a request has one call a prompt."""
+    return f"{request_id}.{number}" if number else request_id
+
+
+def request_of(call_id: str) -> str:
+    """The request that a call belongs to."""
+    return call_id.partition(".")[0]
+
+
+def calls_of(conn: Connection, request_id: str) -> tuple[Reservation, ...]:
+    """Every call's reservation, in the order of the prompts.
+
+    Raises: RequestNotFound.
+    """
+    found = [get_reservation(conn, request_id)]
+    for number in itertools.count(1):
+        try:
+            found.append(get_reservation(conn, call_id(request_id, number)))
+        except RequestNotFound:
+            break
+    return tuple(found)
 
 
 def update_reservation(

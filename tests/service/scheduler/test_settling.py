@@ -41,15 +41,22 @@ def reserve(database: Database, tenant: Tenant, request_id: str = "req_1", **fie
         requests.open_request(
             conn, request_id, tenant.id, model="chat", endpoint="chat", is_stream=True, now=NOW
         )
+    reserve_call(database, tenant, request_id, **fields)
+
+
+def reserve_call(
+    database: Database, tenant: Tenant, call_id: str, lease_s: float = 30.0, **fields: object
+) -> None:
+    with database.write() as conn:
         ledger.reserve(
             conn,
-            request_id=request_id,
+            request_id=call_id,
             tenant_id=tenant.id,
             model="chat",
             price_version=default_price_book().version,
             max_cost_nano_usd=1000,
             now=NOW,
-            lease_s=30.0,
+            lease_s=lease_s,
             **fields,  # type: ignore[arg-type]
         )
 
@@ -129,6 +136,21 @@ def test_the_request_row_says_that_its_gateway_was_lost(database: Database, tena
         "gateway_lost",
         4,
     )
+
+
+def test_a_request_with_several_prompts_ends_with_its_last_call_and_with_the_sum(
+    database: Database, tenant: Tenant
+) -> None:
+    reserve(database, tenant)
+    reserve_call(database, tenant, ledger.call_id("req_1", 1), lease_s=60.0)
+    book, fleet = world(reported(("req_1", 3, 4), ("req_1.1", 5, 6)))
+    assert settle(database, book, fleet, now=NOW + 31.0) == ("req_1",)
+    with database.read() as conn:
+        assert requests.get_request(conn, tenant.id, "req_1").status is RequestStatus.OPEN
+    assert settle(database, book, fleet) == ("req_1.1",)
+    with database.read() as conn:
+        row = requests.get_request(conn, tenant.id, "req_1")
+    assert (row.status, row.counts) == (RequestStatus.FAILED, TokenCounts(8, 10))
 
 
 def test_a_live_lease_is_left_alone(database: Database, tenant: Tenant) -> None:
