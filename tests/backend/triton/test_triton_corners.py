@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from compiler.codegen.triton import KernelRun, run_interpreted, triton_kernels, with_steady_form
+from compiler.codegen.triton.lanes import lane_counts
 from compiler.codegen.triton.visits import loop_visits
 from compiler.frontend import Tensor, Trace
 from compiler.frontend.functional import arange
 from compiler.ir import DType, symbol
 from compiler.lower import terms as t
-from compiler.lower.tiles import Compute, Kernel, Loop, Param, Store, Tile, loops
+from compiler.lower.tiles import Compute, Dot, Kernel, Loop, Param, Store, Tile, loops, statements
 from compiler.search.arrange import arrange
 from compiler.search.cuts import starting_cuts
 from tests.support.program_values import values_of
-from tests.support.programs import graph_of, sizes_of
+from tests.support.programs import GROUPS, graph_of, sizes_of
 from tests.support.triton_runs import Outcomes, chained_cases, run_cases
 
 T, S = symbol("T", 1, 256), symbol("S", 1, 512)
@@ -88,6 +89,15 @@ def test_a_tile_is_read_along_axes_in_another_order():
         [KernelRun(kernel, {"x": x, "out": np.zeros((rows, columns), np.float32)}, {})]
     )
     assert np.array_equal(written, x.T)
+
+
+def test_every_side_of_a_matrix_product_has_16_lanes():
+    graph = graph_of("grouped_attention")
+    definition = next(iter(arrange(graph, starting_cuts(graph)).distinct().values()))
+    kernel = triton_kernels(with_steady_form(definition))[0].kernel
+    sides = {axis for s in statements(kernel.body) if isinstance(s, Dot) for axis in (s.m, s.n, s.k) if axis}
+    assert min(kernel.blocks[a] for a in sides) == GROUPS
+    assert min(lane_counts(kernel)[a] for a in sides) == 16
 
 
 def stream_of(name: str) -> Loop:
