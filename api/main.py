@@ -85,7 +85,7 @@ def build_services(settings: GatewaySettings, leases: Leases, enqueue: Enqueue) 
             leases,
             settings.max_held_requests,
             time.monotonic,
-            partial(store.read, outlook),
+            lambda deployment_id: store.read(outlook, deployment_id),
             settings.hopeless_after_s,
         ),
         store,

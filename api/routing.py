@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,6 +17,8 @@ from starlette.responses import Response
 from api import services
 from api.errors import UnsupportedMediaType
 from common.errors import InvalidInput, TooLarge
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class StrictRequest(Request):
@@ -56,9 +59,13 @@ def router() -> APIRouter:
 
 
 def parse_json(body: bytes) -> Any:
-    """Raises: InvalidInput: not JSON; `NaN` and `Infinity` are not, though Python's parser takes them."""
+    """Read a body as JSON. Half a surrogate pair, which no store or answer could hold, becomes U+FFFD.
+
+    Raises: InvalidInput: not JSON; `NaN` and `Infinity` are not, though Python's parser takes them.
+    """
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        parsed = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        return _well_formed(parsed) if _SURROGATE.search(body) else parsed
     except RecursionError as error:
         raise InvalidInput("the body nests too deeply", code="invalid_json") from error
     except UnicodeDecodeError as error:
@@ -90,6 +97,12 @@ def _check_media_type(request: Request) -> None:
     kind = declared.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise UnsupportedMediaType(f"send application/json, not {kind!r:.80}")
+
+
+def _well_formed(parsed: Any) -> Any:
+    """The same with every text valid Unicode: UTF-16 joins true pairs and shows which halves are alone."""
+    text = json.dumps(parsed, ensure_ascii=False)
+    return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 def _refuse_constant(name: str) -> Any:

@@ -176,7 +176,7 @@ class NewDeployment(Ask):
     model: Name
     revision_id: str | None = None
     policy: Policy = Policy()
-    kv_ceiling_tokens: Annotated[int, Field(ge=16)] | None = None
+    kv_ceiling_tokens: Annotated[int, Field(ge=16, le=1 << 40)] | None = None
 
 
 class PolicyChange(Ask):

@@ -17,7 +17,7 @@ from api.openai.answers import Dialect, Envelope
 from api.openai.events import Echo
 from api.openai.pace import Pace
 from api.openai.reply import Form, Reply
-from api.openai.rules import Limits, ignored_params
+from api.openai.rules import Limits, header_list, ignored_params
 from api.openai.schema import Sampling
 from api.services import Services
 from common.wire import GenerateRequest
@@ -158,4 +158,4 @@ def _announce(request: Request, body: Sampling, calls: Sequence[GenerateRequest]
     longest = max(call.max_tokens for call in calls)
     headers["x-effective-params"] = params.effective_header(calls[0].sampling, longest)
     if ignored := ignored_params(body):
-        headers["x-ignored-params"] = ", ".join(ignored).encode("ascii", "replace").decode()
+        headers["x-ignored-params"] = header_list(ignored)

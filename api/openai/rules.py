@@ -6,13 +6,19 @@ knows are ignored and listed in `x-ignored-params`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from api.errors import UnsupportedParameter
 from api.openai.schema import ChatRequest, CompletionRequest, Sampling
 from common.errors import InvalidInput
+
+_UNPRINTABLE = re.compile(r"[^\x21-\x2b\x2d-\x7e]")
+_MOST_NAMES = 20
+_LONGEST_NAME = 64
+_TOKEN_ID = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,13 @@ def ignored_params(request: Sampling) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def header_list(names: Sequence[str]) -> str:
+    """Names that the caller made up, as a header's value: printable ASCII, no commas, not too many."""
+    shown = [_UNPRINTABLE.sub("?", name)[:_LONGEST_NAME] for name in names[:_MOST_NAMES]]
+    left_out = len(names) - len(shown)
+    return ", ".join([*shown, f"and {left_out} more"] if left_out else shown)
+
+
 def _check_common(request: Sampling, limits: Limits) -> None:
     _refuse_unsupported(request)
     if request.stream_options is not None and not request.stream:
@@ -73,8 +86,8 @@ def _check_common(request: Sampling, limits: Limits) -> None:
     if any(not s for s in request.stops):
         raise InvalidInput("'stop' must not hold an empty string", param="stop")
     for key in request.logit_bias or {}:
-        if not key.isascii() or not key.isdigit():
-            raise InvalidInput(f"'logit_bias' keys are token ids, got {key!r}", param="logit_bias")
+        if _TOKEN_ID.fullmatch(key) is None:
+            raise InvalidInput(f"'logit_bias' keys are token ids, got {key!r:.40}", param="logit_bias")
 
 
 def _check_min_tokens(least: int | None, most: int | None) -> None:

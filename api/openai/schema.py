@@ -10,10 +10,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from batching.prompt.profile import LEAST_PENALTY, MOST_PENALTY
+
 INT64_MAX = (1 << 63) - 1
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-TokenId = Annotated[int, Field(ge=0)]
+TokenId = Annotated[int, Field(ge=0, le=INT64_MAX)]
+Count = Annotated[int, Field(ge=0, le=INT64_MAX)]
 
 
 class Wire(BaseModel):
@@ -39,15 +42,15 @@ class Sampling(Wire):
     """What both routes share. A null is the same as a field that wasn't sent."""
 
     model: Annotated[str, Field(min_length=1, max_length=256, description="A deployment's name")]
-    max_tokens: Annotated[int, Field(ge=0)] | None = None
-    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    max_tokens: Count | None = None
+    min_tokens: Count | None = None
     temperature: Annotated[Finite, Field(ge=0, le=2)] | None = None
     top_p: Annotated[Finite, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1, description="0 and -1 are off")] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=INT64_MAX, description="0 and -1 are off")] | None = None
     min_p: Annotated[Finite, Field(ge=0, le=1)] | None = None
     presence_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
-    repetition_penalty: Annotated[Finite, Field(gt=0)] | None = None
+    repetition_penalty: Annotated[Finite, Field(ge=LEAST_PENALTY, le=MOST_PENALTY)] | None = None
     seed: Annotated[int, Field(ge=-INT64_MAX - 1, le=INT64_MAX, description="-1 is no seed")] | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     stop: Annotated[str | list[str] | None, BeforeValidator(_one_or_many_strings)] = None
@@ -93,14 +96,14 @@ def _prompt_form(value: Any) -> Any:
 
 
 def _is_id(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is int and 0 <= value <= INT64_MAX
 
 
 class CompletionRequest(Sampling):
     """`POST /v1/completions`. `max_tokens` defaults to 16."""
 
     prompt: Annotated[str | list[str] | list[int] | list[list[int]], BeforeValidator(_prompt_form)]
-    logprobs: Annotated[int, Field(ge=0)] | None = None
+    logprobs: Count | None = None
     echo: bool | None = None
 
     @property
@@ -151,9 +154,9 @@ class ChatRequest(Sampling):
     """
 
     messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=INT64_MAX)] | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0)] | None = None
+    top_logprobs: Count | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None

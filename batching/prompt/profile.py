@@ -17,7 +17,11 @@ from batching.prompt.errors import NoChatTemplate, UnsupportedTokenizer
 from batching.prompt.tokenizer import TOKENIZER_NAME, Tokenizer
 
 FACTS_NAME = "candela.json"
+LEAST_PENALTY, MOST_PENALTY = 0.01, 100.0
+"""Of `repetition_penalty`: logits divided or multiplied by more are no longer finite."""
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_LEAST_P = 1e-6
+_MOST_K = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,20 +182,21 @@ def read_special(config: Mapping[str, object]) -> dict[str, str]:
 
 
 def read_defaults(generation: Mapping[str, object]) -> SamplingDefaults:
-    """The sampling that generation_config.json recommends; malformed values count as absent."""
+    """The sampling that generation_config.json recommends; values no request may have count as absent."""
 
-    def number(name: str) -> float | None:
+    def number(name: str, least: float, most: float) -> float | None:
         value = generation.get(name)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return float(value) if is_number and isinstance(value, (int, float)) else None
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            return None
+        return float(value) if least <= value <= most else None
 
-    top_k = generation.get("top_k")
+    top_k = number("top_k", -1, _MOST_K)
     return SamplingDefaults(
-        temperature=number("temperature"),
-        top_p=number("top_p"),
-        top_k=top_k if isinstance(top_k, int) and not isinstance(top_k, bool) else None,
-        min_p=number("min_p"),
-        repetition_penalty=number("repetition_penalty"),
+        temperature=number("temperature", 0.0, 2.0),
+        top_p=number("top_p", _LEAST_P, 1.0),
+        top_k=int(top_k) if top_k is not None and top_k.is_integer() else None,
+        min_p=number("min_p", 0.0, 1.0),
+        repetition_penalty=number("repetition_penalty", LEAST_PENALTY, MOST_PENALTY),
     )
 
 

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from api.errors import HTTP_STATUS, error_body, error_response, http_status, internal_error
+from api.routing import parse_json
 from common import errors
 from common.errors import NotFound, Overloaded, PlatformError
 from storage.errors import SpendCapReached
@@ -96,6 +97,10 @@ async def test_s11_numbers_that_json_does_not_have_are_refused(http: httpx.Async
     body = f'{{"model": "m", "prompt": "x", "temperature": {literal}}}'.encode()
     response = await http.post("/v1/completions", content=body, headers={"content-type": "application/json"})
     assert response.status_code == 400
+
+
+def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_kept() -> None:
+    assert parse_json(rb'{"\ud800": "a\udfff \ud83d\ude00"}') == {"\ufffd": "a\ufffd \U0001f600"}
 
 
 async def test_deep_nesting_is_a_400(http: httpx.AsyncClient) -> None:

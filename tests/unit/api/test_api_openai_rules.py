@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from api.errors import UnsupportedParameter, invalid_body
 from api.openai import params
-from api.openai.rules import Limits, check_chat, check_completion, ignored_params
+from api.openai.rules import Limits, check_chat, check_completion, header_list, ignored_params
 from api.openai.schema import ChatRequest, CompletionRequest
 from batching.prompt.profile import SamplingDefaults
 from common.errors import ContextLengthExceeded, InvalidInput
@@ -48,6 +48,12 @@ def refusal_of(**fields: Any) -> InvalidInput:
         ("min_p", -0.1),
         ("min_p", 1.1),
         ("repetition_penalty", 0),
+        ("repetition_penalty", 1e-320),
+        ("repetition_penalty", 1e308),
+        ("top_k", 10**400),
+        ("max_tokens", 10**400),
+        ("prompt", [10**400]),
+        ("stop_token_ids", [10**400]),
         ("repetition_penalty", float("inf")),
         ("presence_penalty", 2.1),
         ("frequency_penalty", -2.1),
@@ -188,6 +194,20 @@ def test_s10_a_fraction_as_top_k_is_a_400() -> None:
 def test_unknown_fields_are_told_and_known_harmless_ones_are_not() -> None:
     request = chat(zap=1, stream=True, stream_options={"include_usage": True, "odd": 1}, tool_choice="none")
     assert ignored_params(request) == ("stream_options.odd", "zap")
+
+
+def test_a_bias_for_a_key_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="token ids"):
+        check_completion(completion(logit_bias={"9" * 5000: 1.0}), Limits())
+
+
+def test_names_from_the_caller_make_a_header_that_can_be_sent() -> None:
+    names = ("a\r\nset-cookie: b", "c,d", "é", *(f"{i:0100}" for i in range(5000)))
+    header = header_list(names)
+    assert header.startswith("a??set-cookie:?b, c?d, ?, 000")
+    assert header.isprintable()
+    assert len(header) < 2000
+    assert header.endswith(" and 4983 more")
 
 
 def test_an_unsupported_parameter_has_a_code_of_its_own() -> None:
