@@ -272,23 +272,29 @@ class _Printer:
         self.put(f"{name}({s.tile.name}, {pitch}, {rows}, {s.n}_n, {a}, {lda}, {b}, {ldb}, {k}, {add});")
 
     def _grained(self, s: Dot, b: Direct, rows: str, a: str, lda: str, add: str) -> None:
-        """One call for each run of the grained axis; along k the runs add up in ascending order."""
+        """Runs of the grained axis, each with an address. Runs of columns are multiplied side by side; runs of
+        k add up in ascending order, one call each.
+        """
         axis, grain, pitch = b.grain_axis, b.grain, self.kernel.blocks[s.n]
         assert axis is not None
         pointer = self.x.address(b.load, [s.k, s.n], {axis: "p"})
         _, ldb, name = self._right(s, b)
-        self.put(f"for (int64_t p = 0; p < {axis}_n; p += {grain}) {{")
-        count = f"c_min({grain}, {axis}_n - p)"
-        if axis == s.n:
-            call = (
-                f"{s.tile.name} + p, {pitch}, {rows}, {count}, {a}, {lda}, {pointer}, {ldb}, {s.k}_n, {add}"
-            )
+        runs, count = f"for (int64_t p = 0; p < {axis}_n; p += {grain})", f"c_min({grain}, {axis}_n - p)"
+        into = f"{s.tile.name}, {pitch}, {rows}"
+        self.put("{")
+        if axis == s.n and b.col_stride == 1:
+            self.put(f"  const {C_TYPES[b.load.dtype]}* runs[{-(-self.kernel.blocks[axis] // grain)}];")
+            self.put(f"  {runs} runs[p / {grain}] = {pointer};")
+            rest = f"{axis}_n, {a}, {lda}, runs, {ldb}, {s.k}_n, {add}"
+            self.put(f"  dot_runs<{grain}>({into}, {rest});")
+        elif axis == s.n:
+            into = f"{s.tile.name} + p, {pitch}, {rows}"
+            rest = f"{count}, {a}, {lda}, {pointer}, {ldb}, {s.k}_n, {add}"
+            self.put(f"  {runs} {name}({into}, {rest});")
         else:
             more = "true" if s.accumulate else "p > 0"
-            call = (
-                f"{s.tile.name}, {pitch}, {rows}, {s.n}_n, {a} + p, {lda}, {pointer}, {ldb}, {count}, {more}"
-            )
-        self.put(f"  {name}({call});")
+            rest = f"{s.n}_n, {a} + p, {lda}, {pointer}, {ldb}, {count}, {more}"
+            self.put(f"  {runs} {name}({into}, {rest});")
         self.put("}")
 
     def _packed(self, s: Dot, b: Packed, rows: str, a: str, lda: str, add: str) -> None:

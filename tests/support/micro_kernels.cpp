@@ -46,6 +46,17 @@ DOT(dot_bf16, uint16_t)
 DOT(dot_f32_nt, float)
 DOT(dot_bf16_nt, uint16_t)
 
+// B [K, N] as its caller holds it, read as runs of 16 columns that start wherever they lie.
+#define RUNS(name, weight)                                                                                    \
+    CANDELA_EXPORT void call_##name(float* C, int64_t ldc, int M, int N, const float* A, int64_t lda,         \
+                                    const weight* B, int64_t ldb, int K, int accumulate) {                    \
+        const weight* runs[64];                                                                               \
+        for (int n = 0; n < N; n += 16) runs[n / 16] = B + n;                                                 \
+        dot_runs<16>(C, ldc, M, N, A, lda, runs, ldb, K, accumulate);                                         \
+    }
+RUNS(dot_runs_f32, float)
+RUNS(dot_runs_bf16, uint16_t)
+
 #define PACKED(name, row, weight)                                                                             \
     CANDELA_EXPORT void call_##name(float* C, int64_t ldc, int M, const row* A, int64_t lda,                  \
                                     const weight* panel, int K, int accumulate, const weight* next) {         \

@@ -20,6 +20,7 @@
 
 #include "dot.h"
 #include "dot_nt.h"
+#include "dot_runs.h"
 #include "packed.h"
 
 #if defined(CANDELA_AMX_EMULATED)

@@ -18,7 +18,7 @@ SHAPES = [
     (7, 130, 17),
     (13, 5, 129),
 ]
-KERNELS = ["dot_f32", "dot_bf16", "dot_f32_nt", "dot_bf16_nt"]
+KERNELS = ["dot_f32", "dot_bf16", "dot_f32_nt", "dot_bf16_nt", "dot_runs_f32", "dot_runs_bf16"]
 
 
 def operands(m: int, n: int, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
