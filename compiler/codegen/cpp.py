@@ -272,8 +272,8 @@ class _Printer:
         self.put(f"{name}({s.tile.name}, {pitch}, {rows}, {s.n}_n, {a}, {lda}, {b}, {ldb}, {k}, {add});")
 
     def _grained(self, s: Dot, b: Direct, rows: str, a: str, lda: str, add: str) -> None:
-        """Runs of the grained axis, each with an address. Runs of columns are multiplied side by side; runs of
-        k add up in ascending order, one call each.
+        """Runs of the grained axis, each with an address. Runs of columns are multiplied side by side; runs
+        of k add up in ascending order, one call each.
         """
         axis, grain, pitch = b.grain_axis, b.grain, self.kernel.blocks[s.n]
         assert axis is not None
