@@ -31,7 +31,7 @@ def deploy(
         raise typer.BadParameter(f"--min {min_replicas} is more than --max {max_replicas}")
     policy = ScalingPolicy(min_replicas, max_replicas, parse_duration(idle, "--idle"), target)
     with Client(data_dir=data_dir) as client:
-        deployment = _create_or_update(client, name, model, policy)
+        deployment = create_or_update(client, name, model, policy)
     if as_json:
         return print_json(deployment)
     print(deployment.name)
@@ -63,10 +63,16 @@ def delete(
     return talk.print(f"deleted deployment {name}")
 
 
-def _create_or_update(client: Client, name: str, model: str | None, policy: ScalingPolicy) -> Deployment:
+def create_or_update(client: Client, name: str, model: str | None, policy: ScalingPolicy) -> Deployment:
+    """Create the deployment, or change the policy of the one of that name and model.
+
+    Raises: ApiError: also when the name is free and the model is not ready.
+    """
     try:
         return client.deployments.create(name, model or name, policy)
-    except Conflict:
+    except Conflict as error:
+        if error.code != "name_taken":
+            raise
         existing = client.deployments.get(name)
         if existing.model != (model or name):
             raise
