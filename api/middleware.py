@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import context
@@ -57,6 +58,8 @@ class RequestScope:
         sent = _Sent(send, request)
         try:
             await self._app(scope, receive, sent)
+        except ClientDisconnect:  # in the middle of its body
+            request.status_override = 499
         except Exception:
             log.error("request_crashed", path=_handler(scope), exc_info=True)
             if sent.status is None:

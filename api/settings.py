@@ -96,6 +96,9 @@ class GatewaySettings(BaseSettings):
     replica_silence_s: Annotated[float, Field(gt=0)] = 120.0
     """A replica that sends no frame for this long is given up: every wait has a deadline."""
 
+    reader_silence_s: Annotated[float, Field(gt=0)] = 60.0
+    """A client that takes nothing of its answer for this long is taken to be gone; it loses its place."""
+
     reservation_lease_s: Annotated[float, Field(gt=0)] = 30.0
     """After a gateway dies, its requests are settled once this has passed."""
 

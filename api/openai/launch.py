@@ -103,6 +103,7 @@ async def launch(
         given.dispatcher,
         Pace(given.metrics, target.deployment.name, here.arrived_s, time.monotonic),
         given.settings.hold_comment_after_s,
+        given.settings.reader_silence_s,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 import structlog
@@ -51,6 +51,7 @@ class Reply(Response):
         dispatcher: Dispatcher,
         pace: Pace,
         comment_after_s: float,
+        reader_silence_s: float,
     ) -> None:
         super().__init__()
         self._generation = generation
@@ -59,10 +60,12 @@ class Reply(Response):
         self._dispatcher = dispatcher
         self._pace = pace
         self._comment_after_s = comment_after_s
+        self._reader_silence_s = reader_silence_s
         self._is_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = context.of(scope)
+        send = self._patient(send)
         work = (
             self._stream(request.headers, send)
             if self._form.is_stream
@@ -80,6 +83,18 @@ class Reply(Response):
             await self._fail(internal_error(request.request_id), send)
         finally:
             await self._settle(internal_error(request.request_id))  # does nothing when it was settled above
+
+    def _patient(self, send: Send) -> Send:
+        """`send`, which a reader that takes nothing for long does not block for ever: it counts as gone."""
+
+        async def patient(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self._reader_silence_s):
+                    await send(message)
+            except TimeoutError as error:
+                raise ClientGone from error
+
+        return patient
 
     async def _whole(self, headers: dict[str, str], send: Send) -> None:
         collected: list[Event] = opening_echoes(self._form.echoes, self._form.n)
@@ -151,7 +166,8 @@ class Reply(Response):
         if not self._is_begun:
             raise error
         if self._form.is_stream:
-            await _body(send, sse.error_tail(error), is_last=True)
+            with suppress(ClientGone):
+                await _body(send, sse.error_tail(error), is_last=True)
 
     async def _settle(self, error: PlatformError | None, *, client_gone: bool = False) -> None:
         status = 200 if error is None or self._is_begun else http_status(error)

@@ -15,14 +15,26 @@ from tests.support.gateway import Gateway
 class Exchange:
     """A running POST. `status` and `body` are what has been sent so far."""
 
-    def __init__(self, gateway: Gateway, path: str, body: dict[str, Any], scope: Scope = Scope.ADMIN) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        path: str,
+        body: dict[str, Any],
+        scope: Scope = Scope.ADMIN,
+        *,
+        ends_body: bool = True,
+    ) -> None:
+        """With `ends_body` false the app waits for more of the body, which never comes."""
         self.status: int | None = None
         self.headers: dict[str, str] = {}
         self.body = b""
         self._content = json.dumps(body).encode()
         self._is_sent = False
+        self._ends_body = ends_body
         self._has_left = asyncio.Event()
         self._news = asyncio.Event()
+        self._reads = asyncio.Event()
+        self._reads.set()
         headers = [
             (b"authorization", f"Bearer {gateway.secrets[scope]}".encode()),
             (b"content-type", b"application/json"),
@@ -55,6 +67,10 @@ class Exchange:
         self._has_left.set()
         await asyncio.wait_for(self.task, 10)
 
+    def stop_reading(self) -> None:
+        """Stay connected, but take nothing more: the app's next `send` does not return."""
+        self._reads.clear()
+
     async def done(self) -> None:
         """Wait for the end of the answer."""
         await asyncio.wait_for(self.task, 10)
@@ -62,11 +78,12 @@ class Exchange:
     async def _receive(self) -> Message:
         if not self._is_sent:
             self._is_sent = True
-            return {"type": "http.request", "body": self._content, "more_body": False}
+            return {"type": "http.request", "body": self._content, "more_body": not self._ends_body}
         await self._has_left.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
+        await self._reads.wait()
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = {k.decode(): v.decode() for k, v in message["headers"]}

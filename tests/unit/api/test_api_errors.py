@@ -6,12 +6,14 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from api.errors import HTTP_STATUS, error_body, error_response, http_status, internal_error
 from api.routing import parse_json
 from common import errors
 from common.errors import NotFound, Overloaded, PlatformError
 from storage.errors import SpendCapReached
+from tests.support.asgi import Exchange
 from tests.support.gateway import Gateway
 from tests.support.routes import routes_of
 
@@ -154,6 +156,14 @@ async def test_a_defect_is_a_sanitised_500_with_the_requests_id(
     assert (response.status_code, error["code"]) == (500, "server_error")
     assert response.headers["x-candela-request-id"] in error["message"]
     assert "sqlite" not in response.text.lower()
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_defect(gateway: Gateway) -> None:
+    with capture_logs() as logs:
+        exchange = Exchange(gateway, "/v1/completions", {"model": "tiny"}, ends_body=False)
+        await exchange.leave()
+    assert exchange.status is None
+    assert [(entry["event"], entry["status"]) for entry in logs] == [("request_served", 499)]
 
 
 async def test_a_callers_request_id_is_echoed_and_ours_is_shown_beside_it(http: httpx.AsyncClient) -> None:
