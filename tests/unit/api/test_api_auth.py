@@ -204,3 +204,9 @@ def test_a_session_cookie_that_was_altered_or_is_old_opens_nothing() -> None:
 def token_in(page: str) -> str:
     """The token that a page carries for its scripts."""
     return page.split('name="csrf-token" content="')[1].split('"')[0]
+
+
+async def test_browsers_are_let_send_the_origin_of_our_own_forms(browser: httpx.AsyncClient) -> None:
+    """With "no-referrer" they send `Origin: null`, and nobody could sign in."""
+    page = await browser.get("/dashboard/sign-in")
+    assert page.headers["referrer-policy"] == "same-origin"
