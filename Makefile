@@ -11,12 +11,13 @@ TESTS  ?= tests
 SERVING := $(VENV)/.serving
 DEV     := $(VENV)/.dev
 
-.PHONY: demo test check bench load clean help
+.PHONY: demo test check check-answers bench load clean help
 
 help:
 	@echo "make demo    start everything, compile a real model, ask it one question (CHECK=1: exit 0/1 after it)"
 	@echo "make test    all tests (installs torch and transformers as oracles)"
 	@echo "make check   format, lint, types, import rules, unit tests"
+	@echo "make check-answers   a real model's logits and answers beside transformers, alone and in a batch"
 	@echo "make bench   speed beside transformers, as a table"
 	@echo "make load    a bounded load test that reconciles with the ledger"
 	@echo "make clean   remove what the targets above made, but not .venv"
@@ -38,6 +39,9 @@ check: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/unit -n auto
+
+check-answers: $(DEV)
+	$(BIN)/python -m loadtest.checks.main --cache $(CACHE)
 
 bench: $(DEV)
 	$(BIN)/python -m loadtest.bench.main --cache $(CACHE)
