@@ -211,3 +211,10 @@ class ValkeyFailed(PlatformError):
     """The embedded Valkey server did not start or did not answer."""
 
     code = "valkey_failed"
+
+
+class DatabaseUnusable(PlatformError):
+    code = "database_unusable"
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(f"the database {url} cannot be used ({why}); restore it, or choose another")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
+from storage.errors import DatabaseUnusable
+
 if TYPE_CHECKING:
     from alembic.config import Config
 
@@ -20,7 +22,34 @@ def migrate(url: str) -> None:
 
     Safe when several processes call it at once: the second waits, then finds nothing to do. A failed
     migration leaves the schema as it was.
+
+    Raises: DatabaseUnusable: it is away or full, its file is no database, or a newer version of us made it.
     """
+    from alembic.util import CommandError
+
+    try:
+        _upgrade(url)
+    except (sa.exc.DBAPIError, CommandError) as error:
+        raise DatabaseUnusable(
+            make_url(url).render_as_string(), str(getattr(error, "orig", error))
+        ) from error
+
+
+def migrations_current(url: str) -> bool:
+    """Whether the database at `url` is at the newest revision this code knows."""
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    engine = _engine(url)
+    try:
+        with engine.connect() as conn:
+            return MigrationContext.configure(conn).get_current_revision() == head
+    finally:
+        engine.dispose()
+
+
+def _upgrade(url: str) -> None:
     from alembic import command
 
     engine = _engine(url)
@@ -34,20 +63,6 @@ def migrate(url: str) -> None:
             config.attributes["connection"] = conn
             command.upgrade(config, "head")
             conn.commit()
-    finally:
-        engine.dispose()
-
-
-def migrations_current(url: str) -> bool:
-    """Whether the database at `url` is at the newest revision this code knows."""
-    from alembic.runtime.migration import MigrationContext
-    from alembic.script import ScriptDirectory
-
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    engine = _engine(url)
-    try:
-        with engine.connect() as conn:
-            return MigrationContext.configure(conn).get_current_revision() == head
     finally:
         engine.dispose()
 

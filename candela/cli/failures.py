@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ _ROOTS: Mapping[str, str] = {
     "compiler.checkpoint": "CheckpointError",
 }
 """Module -> root of the error tree it defines."""
+
+_MACHINES_FAULT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,9 @@ def known_failure(error: Exception) -> KnownFailure | None:
     """How to tell the user; None for an exception that nobody planned, which deserves its traceback."""
     if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError | IsADirectoryError):
         return KnownFailure("file_error", f"{error.strerror}: {error.filename}", ())
+    if isinstance(error, OSError) and error.errno in _MACHINES_FAULT:
+        where = f": {error.filename}" if error.filename else ""
+        return KnownFailure("file_error", f"{error.strerror}{where}", ())
     if not isinstance(error, _known_classes()):
         return None
     problems = tuple(

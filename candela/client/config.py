@@ -41,11 +41,15 @@ def load_config(
     A key from `client.json` is sent only to the address written beside it, never to another one.
 
     Raises:
-        NotConfigured: a part is nowhere to be found, or the file cannot be read.
+        NotConfigured: a part is nowhere to be found or cannot be one, or the file cannot be read.
     """
     env = os.environ if env is None else env
     url = url or env.get("CANDELA_URL")
     api_key = api_key or env.get("CANDELA_API_KEY")
+    if api_key and not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
+        raise NotConfigured("the API key holds characters that no key has: check CANDELA_API_KEY")
+    if url and not url.startswith(("http://", "https://")):
+        raise NotConfigured(f"the address {url!r} must start with http:// or https://: check CANDELA_URL")
     if url and api_key:
         return ClientConfig(url.rstrip("/"), api_key)
     path = (data_dir or default_data_dir(env)) / CLIENT_FILE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import pytest
@@ -83,6 +84,12 @@ def test_tables_are_aligned_and_never_cut() -> None:
 
 def test_a_bug_is_not_a_known_error() -> None:
     assert known_failure(ZeroDivisionError("oops")) is None
+
+
+def test_a_full_disk_is_an_answer_and_no_bug() -> None:
+    failure = known_failure(OSError(errno.ENOSPC, "No space left on device", "/data/x"))
+    assert failure is not None
+    assert failure.message == "No space left on device: /data/x"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -75,6 +75,12 @@ def test_a_stored_key_is_not_sent_to_another_address(tmp_path: Path) -> None:
         load_config("http://elsewhere", data_dir=tmp_path, env={})
 
 
+@pytest.mark.parametrize(("url", "key"), [("x:1", "ck_1"), (URL, "ключ"), (URL, "a\nb"), (URL, "ck_1 ")])
+def test_what_can_not_be_an_address_or_a_key_is_told_before_anything_is_sent(url: str, key: str) -> None:
+    with pytest.raises(NotConfigured, match="check CANDELA_"):
+        load_config(env={"CANDELA_URL": url, "CANDELA_API_KEY": key})
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"url": "http://x"}', "{"])
 def test_a_broken_client_json_is_a_typed_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "client.json").write_text(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from alembic.runtime.migration import MigrationContext
 
 from storage import upgrade
 from storage.db import Database, migrate, migrations_current
+from storage.errors import DatabaseUnusable
 from storage.ledger import append
 from storage.records import Meter, UsageEvent
 from storage.tables import metadata
@@ -46,7 +48,7 @@ def test_a_migration_that_fails_leaves_the_schema_as_it_was(empty_database_url):
     database = Database(empty_database_url)
     with database.write() as conn:
         conn.execute(sa.text("CREATE TABLE jobs (id TEXT)"))  # in the way of the first migration
-    with contextlib.suppress(sa.exc.DBAPIError):
+    with contextlib.suppress(DatabaseUnusable):
         migrate(empty_database_url)
     with database.read() as conn:
         assert sa.inspect(conn).get_table_names() == ["jobs"]
@@ -78,3 +80,18 @@ def ledger_row(db):
     with db.write() as conn:
         tenant = a_tenant(conn)
         append(conn, UsageEvent(tenant.id, "req_1", Meter.PROMPT_TOKENS, 5, "list-1", "chat", NOW))
+
+
+def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "candela.db").write_text("garbage, and more of it than a header has" * 10)
+    with pytest.raises(DatabaseUnusable, match=r"candela\.db cannot be used \(file is not a database\)"):
+        migrate(f"sqlite:///{tmp_path / 'candela.db'}")
+
+
+def test_a_database_that_a_newer_version_made_is_a_typed_error(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'candela.db'}"
+    migrate(url)
+    with contextlib.closing(sqlite3.connect(tmp_path / "candela.db", isolation_level=None)) as raw:
+        raw.execute("UPDATE alembic_version SET version_num = '9999_future'")
+    with pytest.raises(DatabaseUnusable, match="9999_future"):
+        migrate(url)
