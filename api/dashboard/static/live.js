@@ -24,6 +24,9 @@
     setTimeout(tick, Number(root.dataset.every) * 1000);
   }
 
+  // On a narrow screen the menu is a row that scrolls.
+  document.querySelector(".side nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
   document.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;
     if (question && !confirm(question)) event.preventDefault();
