@@ -67,7 +67,7 @@ def test_the_command_runs_from_it(wheel: Path, tmp_path: Path) -> None:
         archive.extractall(tmp_path)
     script = "import candela; print(candela.__file__); from candela.cli.main import run; run()"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", script, "doctor", "--json"],
+        [sys.executable, "-P", "-c", script, "doctor", "--json", "--port", "0"],
         capture_output=True,
         text=True,
         check=False,
