@@ -20,11 +20,9 @@ from scheduler.placing import Sizing, size
 from scheduler.plan import plan
 from scheduler.rules import LoopRules
 from storage import deployments
-from storage.records import Build, Deployment, Failure
+from storage.records import SERVED_BEFORE, Build, Deployment, Failure
 
 log = structlog.get_logger()
-
-_REPLICA_FAILED = "replica_failed"
 
 
 @dataclass(slots=True)
@@ -90,8 +88,10 @@ class Reconciler:
             return
         ready_for_s = None if member.ready_at is None else now - member.ready_at
         memory.backoff = memory.backoff.after_failure(now, ready_for_s)
-        what = "a starting replica failed" if ready_for_s is None else "a replica failed"
-        memory.failure = Failure(_REPLICA_FAILED, f"{what}: {detail}")
+        if ready_for_s is None:
+            memory.failure = Failure("replica_start_failed", f"a starting replica failed: {detail}")
+        else:
+            memory.failure = Failure(SERVED_BEFORE, f"a replica failed: {detail}")
 
     def recovered(self, deployment_id: str) -> None:
         """A replica became ready: nothing is wrong any more. The back-off stays until one served for long."""

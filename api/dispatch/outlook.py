@@ -7,7 +7,7 @@ from common.errors import PlatformError
 from common.wire import ReplicaState
 from storage.db import Connection
 from storage.deployments import load_deployment
-from storage.records import DeploymentState
+from storage.records import SERVED_BEFORE, DeploymentState
 from storage.replicas import list_replicas
 
 _HOPEFUL = (ReplicaState.STARTING, ReplicaState.READY)
@@ -16,11 +16,13 @@ _HOPEFUL = (ReplicaState.STARTING, ReplicaState.READY)
 def outlook(conn: Connection, deployment_id: str) -> PlatformError | None:
     """Why a request that is held for a deployment waits in vain; None while a replica may yet come.
 
-    A failure counts only while no replica is starting: the control plane tries again at its own pace.
+    The failure of a start counts, while no other is under way: the control plane tries again at its own pace.
+    A replica that failed after it had been ready is merely to be replaced.
     """
     deployment = load_deployment(conn, deployment_id)
     if deployment.state is not DeploymentState.ACTIVE:
         return ModelNotFound(deployment.name)
-    if deployment.failure is None or list_replicas(conn, deployment_id, _HOPEFUL):
+    failure = deployment.failure
+    if failure is None or failure.code == SERVED_BEFORE or list_replicas(conn, deployment_id, _HOPEFUL):
         return None
-    return DeploymentFailed(deployment.name, deployment.failure.message)
+    return DeploymentFailed(deployment.name, failure.message)

@@ -29,6 +29,7 @@ from storage.records.kinds import (
     UploadState,
 )
 from storage.records.serving import (
+    SERVED_BEFORE,
     Deployment,
     LedgerRow,
     Replica,
@@ -41,6 +42,7 @@ from storage.records.serving import (
 )
 
 __all__ = [
+    "SERVED_BEFORE",
     "ApiKey",
     "Build",
     "Claim",

@@ -22,6 +22,10 @@ class ScalingPolicy:
     target_in_flight: int = 16
 
 
+SERVED_BEFORE = "replica_failed"
+"""A deployment's failure has this code when its replica had been ready; other codes are of starts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """A revision made reachable. `kv_ceiling_tokens` is what each replica allocates, exactly."""

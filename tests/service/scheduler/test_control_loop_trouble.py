@@ -45,6 +45,19 @@ def test_a_crashed_replica_is_replaced_at_once_and_shown(stage: Stage, chat: Dep
     assert (failure.code, failure.message) == ("replica_failed", "a replica failed: ended by SIGKILL")
 
 
+def test_a_replica_that_never_got_ready_is_told_from_one_that_served(stage: Stage, chat: Deployment) -> None:
+    stage.wake(chat, held=1)
+    stage.tick()
+    stage.loop.handle(crashed(stage.launcher.last, stage.clock.now, "no such file"))
+    stage.tick(0.0)
+    failure = stage.deployment(chat).failure
+    assert failure is not None
+    assert (failure.code, failure.message) == (
+        "replica_start_failed",
+        "a starting replica failed: no such file",
+    )
+
+
 def test_failing_starts_are_slowed_down(stage: Stage, chat: Deployment) -> None:
     stage.wake(chat, held=1)
     for _ in range(20):

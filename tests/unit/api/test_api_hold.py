@@ -15,7 +15,7 @@ import pytest
 
 from common.wire import Delta, Ended, Finished, FinishReason, ReplicaState, Started
 from storage import deployments, ledger, replicas
-from storage.records import Deployment, Failure
+from storage.records import SERVED_BEFORE, Deployment, Failure
 from tests.support.asgi import Exchange
 from tests.support.gateway import Gateway, deploy, make_gateway
 from tests.support.wire_replica import Pause, WireReplica, wire_replica
@@ -53,10 +53,10 @@ def post(http: httpx.AsyncClient, **fields: Any) -> asyncio.Task[httpx.Response]
     return asyncio.create_task(http.post("/v1/completions", json={**BODY, **fields}))
 
 
-def fail(gateway: Gateway, deployment: Deployment) -> None:
+def fail(gateway: Gateway, deployment: Deployment, code: str = "replica_start_failed") -> None:
     """Note, as the control plane does, that its replicas do not start."""
     with gateway.database.write() as conn:
-        failure = Failure("replica_failed", "a starting replica failed: no such file")
+        failure = Failure(code, "a starting replica failed: no such file")
         deployments.set_deployment_failure(conn, deployment.id, failure, time.time())
 
 
@@ -218,6 +218,16 @@ async def test_after_a_failure_a_replica_that_is_starting_is_waited_for(
         replicas.insert_replica(conn, tiny, time.time(), replica_id="rep_next")
     waiting = post(http)
     await held(gateway, 1)
+    await woken(gateway, 2)
+    gateway.leases.put(replica.lease(tiny.id, gateway.tenant.id))
+    assert (await waiting).status_code == 200
+
+
+async def test_a_replica_that_failed_while_serving_will_be_replaced_and_is_waited_for(
+    gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment, replica: WireReplica
+) -> None:
+    fail(gateway, tiny, SERVED_BEFORE)
+    waiting = post(http)
     await woken(gateway, 2)
     gateway.leases.put(replica.lease(tiny.id, gateway.tenant.id))
     assert (await waiting).status_code == 200
