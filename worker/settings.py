@@ -29,7 +29,7 @@ class WorkerSettings(BaseSettings):
     """What a revision that names no budget gets: none, quick, full, or seconds."""
 
     compile_memory_bytes: Annotated[int, Field(gt=0)] | None = None
-    """By default nine tenths of this machine's memory."""
+    """What a compile may use; by default nine tenths of this machine's memory."""
 
     compile_niceness: Annotated[int, Field(ge=0, le=19)] = 10
     """By how much compiling gives way to serving on the same machine."""
