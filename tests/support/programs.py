@@ -223,6 +223,15 @@ def swiglu(trace: Trace) -> Tensor:
 
 
 @program
+def gated_mlp(trace: Trace) -> Tensor:
+    """A product of what two products give: contractions inside a contraction."""
+    x = _rows(trace)
+    gate, up = (trace.weight(n, (COLUMNS, HIDDEN), DType.BF16) for n in ("gate", "up"))
+    down = trace.weight("down", (HIDDEN, COLUMNS), DType.BF16)
+    return f.linear(f.silu(f.linear(x, gate)) * f.linear(x, up), down)
+
+
+@program
 def row_variance(trace: Trace) -> Tensor:
     return f.variance(table(trace), 1)
 
@@ -312,3 +321,15 @@ def sizes_of(name: str, rows: int, columns: int) -> Mapping[str, int]:
         return {"T": rows, "S": columns}
     blocks = math.ceil(columns / BLOCK)
     return {"T": rows, "B": 3, "M": blocks, "NB": 3 * blocks + 1}
+
+
+def written_cache(dtype: DType) -> Graph:
+    """Rows of a product, written to slots of a cache [NB, heads, BLOCK, width]; those outside are dropped."""
+    trace = Trace()
+    cache = trace.input("cache", (NB, HEADS, BLOCK, WIDTH), dtype)
+    slots = trace.input("slots", (T,), DType.I32)
+    weight = trace.weight("w", (HEADS * WIDTH, HIDDEN), DType.F32)
+    rows = f.linear(_rows(trace), weight).reshape(T, HEADS, WIDTH)
+    at = (slots // BLOCK, slots.fmod(BLOCK))
+    written = cache.permute(0, 2, 1, 3).scatter(at, rows).permute(0, 2, 1, 3)
+    return trace.finish({"cache": written}, {"cache": "cache"})
