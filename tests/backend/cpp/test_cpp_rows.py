@@ -5,7 +5,7 @@ and untouched by what lies beyond its own length.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from tests.support.compiled_programs import Built, Library
 from tests.support.programs import BLOCK, T, sizes_of, written_cache
 
 Array = npt.NDArray[Any]
+Setting: TypeAlias = tuple[Built, dict[str, int], dict[str, Array]]
 ROWS, COLUMNS = 51, 150
 NAMES = (
     "product",
@@ -60,9 +61,7 @@ def run_rows(
 
 
 @pytest.fixture
-def setting(
-    library: Library, request: pytest.FixtureRequest
-) -> tuple[Built, dict[str, int], dict[str, Array]]:
+def setting(library: Library, request: pytest.FixtureRequest) -> Setting:
     """The last definition of a program with inputs for all rows."""
     built = library.program(request.param)[-1]
     dims = dict(sizes_of(request.param, ROWS, COLUMNS))
@@ -73,7 +72,7 @@ ALL = slice(0, ROWS)
 
 
 @pytest.mark.parametrize("setting", NAMES, indirect=True)
-def test_candidates_of_one_recipe_agree_to_the_bit(setting) -> None:
+def test_candidates_of_one_recipe_agree_to_the_bit(setting: Setting) -> None:
     built, dims, inputs = setting
     groups = [
         {run_rows(built, c.name, inputs, dims, ALL).tobytes() for c in recipe} for recipe in built.by_recipe()
@@ -84,7 +83,7 @@ def test_candidates_of_one_recipe_agree_to_the_bit(setting) -> None:
 
 @pytest.mark.parametrize("setting", NAMES, indirect=True)
 @pytest.mark.parametrize("rows", [slice(0, 1), slice(50, 51), slice(7, 15), slice(20, 45)], ids=str)
-def test_rows_alone_have_the_bits_they_have_among_others(setting, rows: slice) -> None:
+def test_rows_alone_have_the_bits_they_have_among_others(setting: Setting, rows: slice) -> None:
     built, dims, inputs = setting
     for c in built.candidates:
         together = run_rows(built, c.name, inputs, dims, ALL)
@@ -93,7 +92,7 @@ def test_rows_alone_have_the_bits_they_have_among_others(setting, rows: slice) -
 
 @pytest.mark.parametrize("setting", NAMES, indirect=True)
 @pytest.mark.parametrize("threads", [2, 3, 16])
-def test_the_number_of_threads_changes_no_bit(setting, threads: int) -> None:
+def test_the_number_of_threads_changes_no_bit(setting: Setting, threads: int) -> None:
     built, dims, inputs = setting
     for c in built.candidates:
         one = run_rows(built, c.name, inputs, dims, ALL)
@@ -182,8 +181,8 @@ def test_rows_go_to_their_slots_and_padding_nowhere(library: Library, dtype: DTy
     slots = np.array([17, -1, 63, 64, 0, 1000, -64], np.int32)
     (name,) = [b for b, info in built.definition.buffers.items() if info.dtype is DType.I32]
     inputs[name] = slots
-    before = np.arange(4 * 2 * 16 * 24, dtype=np.float32).reshape(4, 2, 16, 24)
-    before = round_to_bf16(before) if dtype is DType.BF16 else before
+    numbers = np.arange(4 * 2 * 16 * 24, dtype=np.float32).reshape(4, 2, 16, 24)
+    before: Array = round_to_bf16(numbers) if dtype is DType.BF16 else numbers
     for c in built.candidates:
         after = built.kernels.run(c.name, inputs, dims, threads=2, before=before)
         changed = np.argwhere((after != before).any(axis=(1, 3)))
