@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 Floats = NDArray[np.float32]
 
@@ -26,10 +27,12 @@ class Continuation:
 class Peer:
     """One model in one dtype, run eagerly, one sequence at a time."""
 
-    def __init__(self, checkpoint: Path, dtype: torch.dtype, attention: str = "eager") -> None:
-        torch.set_num_threads(os.cpu_count() or 1)
+    def __init__(self, checkpoint: Path, dtype: torch.dtype, threads: int | None = None) -> None:
+        """`threads` is torch's for the whole process; by default one a core."""
+        disable_progress_bar()
+        torch.set_num_threads(threads or os.cpu_count() or 1)
         self._model = AutoModelForCausalLM.from_pretrained(
-            str(checkpoint), dtype=dtype, attn_implementation=attention
+            str(checkpoint), dtype=dtype, attn_implementation="eager"
         )
 
     def logits(self, ids: Sequence[int]) -> Floats:

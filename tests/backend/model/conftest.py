@@ -1,7 +1,11 @@
-"""Every variant of the zoo as a tiny checkpoint, compiled once a session, when a test first asks for it."""
+"""Every variant of the zoo as a tiny checkpoint, compiled when a test first asks for it.
+
+Once a session: processes that share its tests share the folder.
+"""
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,41 +32,43 @@ class Compiled:
     artifact: Path
     tokenizer: Path
 
-    def program(self, threads: int = 2) -> Program:
+    def program(self, threads: int = 1) -> Program:
         return load_program(self.artifact, threads=threads, kv_blocks=KV_BLOCKS + 1)
 
     def engine(self) -> LocalEngine:
-        return LocalEngine(self.artifact, self.tokenizer, kv_blocks=KV_BLOCKS, threads=2)
+        return LocalEngine(self.artifact, self.tokenizer, kv_blocks=KV_BLOCKS, threads=1)
 
 
 class Zoo:
     """Compiles into one folder with one cache of kernels, which most variants share."""
 
     def __init__(self, root: Path) -> None:
+        root.mkdir(exist_ok=True)
         self._root = root
-        self._made: dict[tuple[str, str], Compiled] = {}
 
     def safetensors(self, variant: str, dtype: str) -> Compiled:
         """`variant` of `TINY`, computed in `dtype`."""
-        return self._once(variant, dtype, lambda folder: write_tiny_checkpoint(folder / "hf", variant))
+        return self._once(f"{variant}-{dtype}", dtype, lambda at: write_tiny_checkpoint(at / "hf", variant))
 
     def gguf(self, variant: str, dtype: str) -> Compiled:
         """The same weights, stored as BF16 in a GGUF file."""
-
-        def write(folder: Path) -> Path:
-            folder.mkdir(parents=True, exist_ok=True)
-            return write_tiny_gguf(folder / "model.gguf", variant, "BF16")
-
-        return self._once(f"{variant}.gguf", dtype, write)
+        name = f"{variant}-{dtype}-gguf"
+        return self._once(name, dtype, lambda at: write_tiny_gguf(at / "model.gguf", variant, "BF16"))
 
     def _once(self, name: str, dtype: str, write: Callable[[Path], Path]) -> Compiled:
-        if (name, dtype) not in self._made:
-            self._made[name, dtype] = self._compile(
-                write(self._root / name), self._root / name / dtype, dtype
-            )
-        return self._made[name, dtype]
+        """Made under a lock; the note in the folder says that it is complete."""
+        folder = self._root / name
+        folder.mkdir(exist_ok=True)
+        note = folder / "complete"
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not note.exists():
+                checkpoint = write(folder)
+                self._compile(checkpoint, folder, dtype)
+                note.write_text(str(checkpoint))
+        return Compiled(Path(note.read_text()), folder / "artifact", folder / "tokenizer")
 
-    def _compile(self, checkpoint: Path, out: Path, dtype: str) -> Compiled:
+    def _compile(self, checkpoint: Path, out: Path, dtype: str) -> None:
         info = inspect_directory(checkpoint)
         write_tokenizer_dir(info.directory, out / "tokenizer", info.gguf_metadata)
         options = CompileOptions(
@@ -74,9 +80,9 @@ class Zoo:
             cache_dir=self._root / "cache",
         )
         compile_checkpoint(checkpoint, out / "artifact", options)
-        return Compiled(checkpoint, out / "artifact", out / "tokenizer")
 
 
 @pytest.fixture(scope="session")
-def zoo(tmp_path_factory: pytest.TempPathFactory) -> Zoo:
-    return Zoo(tmp_path_factory.mktemp("zoo"))
+def zoo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Zoo:
+    own = tmp_path_factory.getbasetemp()
+    return Zoo((own.parent if hasattr(request.config, "workerinput") else own) / "zoo")

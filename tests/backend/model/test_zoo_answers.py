@@ -25,7 +25,7 @@ def random_prompts(lengths: tuple[int, ...]) -> list[list[int]]:
 @pytest.mark.parametrize("variant", TINY)
 def test_bf16_logits_are_as_near_to_f32_as_transformers_bf16(zoo, variant):
     made = zoo.safetensors(variant, "bf16")
-    reference, eager = (Peer(made.checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
+    reference, eager = (Peer(made.checkpoint, dtype, threads=1) for dtype in (torch.float32, torch.bfloat16))
     with made.program() as program:
         findings = check_logits(program, reference, eager, random_prompts(LENGTHS))
     assert unmet(findings) == []
@@ -41,5 +41,6 @@ def test_greedy_answers_in_f32_are_transformers_own(zoo, variant):
             requests = [engine.request(ids, max_tokens=count, stop_ids=()) for ids, count in pairs]
             return [answers[0].ids for answers in engine.complete(requests)]
 
-        findings = check_greedy(complete, Peer(made.checkpoint, torch.float32), random_prompts(SHORT))
+        reference = Peer(made.checkpoint, torch.float32, threads=1)
+        findings = check_greedy(complete, reference, random_prompts(SHORT))
     assert unmet(findings) == []
