@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
-from transformers.utils.logging import disable_progress_bar
 
 Floats = NDArray[np.float32]
 
@@ -29,7 +28,6 @@ class Peer:
 
     def __init__(self, checkpoint: Path, dtype: torch.dtype, threads: int | None = None) -> None:
         """`threads` is torch's for the whole process; by default one a core."""
-        disable_progress_bar()
         torch.set_num_threads(threads or os.cpu_count() or 1)
         self._model = AutoModelForCausalLM.from_pretrained(
             str(checkpoint), dtype=dtype, attn_implementation="eager"
