@@ -24,6 +24,7 @@ from compiler.assemble import Assembled, arena_report, assemble
 from compiler.buckets import step_buckets
 from compiler.checkpoint import ModelConfig, inspect_directory
 from compiler.codegen.toolchain import Toolchain, find_compiler
+from compiler.codegen.toolchain_errors import CompileCancelled
 from compiler.errors import CompilerError
 from compiler.ir.dtype import DType
 from compiler.ir.graph import Graph, verify
@@ -127,7 +128,7 @@ def compile_checkpoint(
     assembled = assemble(searched, setting.buckets, level.name, toolchain.compiler.version)
     on_progress(Progress("build", 0.82, f"{len(assembled.candidates)} kernels"))
     source = kernels_source(assembled.candidates, setting.dims)
-    kernels = toolchain.shared_object(source, level, should_stop=should_stop)
+    kernels = setting.build(source)
     facts = _facts(info.config, options, context)
     made = _report(start, options, level, toolchain, searched, assembled, facts)
     with open_weights(info) as opened:
@@ -162,7 +163,10 @@ def _level(options: CompileOptions) -> Level:
     features = host_features()
     if options.level is None:
         return best_level(features)
-    level = level_named(options.level)
+    try:
+        level = level_named(options.level)
+    except CompilerError as error:
+        raise BadOption(str(error)) from error
     if level.required & ~features:
         lacking = (level.required & ~features).name
         raise BadOption(
@@ -213,11 +217,18 @@ def _setting(
         effort=effort,
         seed=options.seed,
         work_dir=work,
-        build=lambda source: toolchain.shared_object(source, level, should_stop=should_stop),
+        build=lambda source: _build(toolchain, source, level, should_stop),
         should_stop=should_stop,
         is_busy=is_busy,
         has_tiles=Feature.AMX_BF16 in level.required and options.dtype == "bf16",
     )
+
+
+def _build(toolchain: Toolchain, source: str, level: Level, should_stop: Callable[[], bool]) -> Path:
+    try:
+        return toolchain.shared_object(source, level, should_stop=should_stop)
+    except CompileCancelled as error:
+        raise Stopped("the compile was stopped") from error
 
 
 def _cache_dir(options: CompileOptions) -> Path:
