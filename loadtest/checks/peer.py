@@ -46,8 +46,8 @@ class Peer:
         fed, cache = torch.tensor([list(ids)]), None
         with torch.inference_mode():
             while len(made) < count:
-                out = self._model(fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
-                cache = out.past_key_values
+                out = self._model(fed, cache=cache, use_cache=True, logits_to_keep=1)
+                cache = out.cache
                 best = out.logits[0, -1].float().topk(2)
                 made.append(int(out.logits[0, -1].argmax()))
                 margins.append(float(best.values[0] - best.values[1]))
