@@ -92,5 +92,5 @@ def _poison(dtype: DType) -> float | int:
     return {DType.BF16: 0x7FC1, DType.F16: np.nan, DType.F32: np.nan}.get(dtype, 99)
 
 
-def _units(candidates: Sequence[Candidate], size: int = 12) -> list[list[Candidate]]:
+def _units(candidates: Sequence[Candidate], size: int = 6) -> list[list[Candidate]]:
     return [list(candidates[i : i + size]) for i in range(0, len(candidates), size)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from compiler.codegen.toolchain import Toolchain
 from compiler.ir import Graph
@@ -18,7 +19,11 @@ from tests.support.programs import graph_of
 
 _SIZES: Mapping[str, int] = {"T": 16, "S": 64, "B": 4, "M": 8, "NB": 33}
 _BUCKETS = (Bucket("all", 1, 256, _SIZES),)
-_LIKE_OTHERS = {
+Choice: TypeAlias = Callable[[tuple[Candidate, ...]], tuple[Candidate, ...]]
+"""Which of a definition's candidates are built."""
+_WHOLE = {"weighted_mean", "paged_attention_bf16", "softmax", "log_of_sum", "row_variance"}
+"""Programs whose every form is built under every schedule; of others only the first is."""
+_BRIEF = {
     "attention",
     "causal_attention",
     "sliding_window_attention",
@@ -27,10 +32,11 @@ _LIKE_OTHERS = {
     "alibi_attention",
     "padded_attention",
     "paged_attention",
+    "quotient",
+    "normalised",
+    "gated_mlp",
 }
-"""Programs whose kernels are those of `grouped_attention` or `paged_attention_bf16` but for a mask or a
-dtype: each form is built under one schedule only.
-"""
+"""Programs whose kernels differ from others' by little, or take long to build: one or two of each form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +62,29 @@ class Library:
 
     def program(self, name: str) -> tuple[Built, ...]:
         """A program of the library: its definitions in order."""
-        is_thorough = self._is_thorough and name not in _LIKE_OTHERS
-        return self._once(name, definitions_of(graph_of(name)), is_thorough=is_thorough)
+        choose = _every if name in _WHOLE else _all_of_the_first_form
+        is_brief = not self._is_thorough or name in _BRIEF
+        return self._once(name, definitions_of(graph_of(name)), choose=_one_a_form if is_brief else choose)
 
     def narrowed(self, name: str) -> tuple[Built, ...]:
         """A program whose bf16 products run on matrix tiles."""
-        return self._once(f"narrowed {name}", definitions_narrowed(name), has_tiles=True)
+        return self._once(
+            f"narrowed {name}", definitions_narrowed(name), choose=_one_a_layout, has_tiles=True
+        )
 
     def graph(self, name: str, graph: Graph) -> tuple[Built, ...]:
         """Any other graph, under a name of its own."""
-        return self._once(name, definitions_of(graph))
+        return self._once(name, definitions_of(graph), choose=_every)
 
     def _once(
-        self, name: str, definitions: list[Canonical], *, is_thorough: bool = True, has_tiles: bool = False
+        self, name: str, definitions: list[Canonical], *, choose: Choice, has_tiles: bool = False
     ) -> tuple[Built, ...]:
         if name not in self._built:
-            self._built[name] = tuple(self._build(d, is_thorough, has_tiles) for d in definitions)
+            self._built[name] = tuple(self._build(d, choose, has_tiles) for d in definitions)
         return self._built[name]
 
-    def _build(self, definition: Canonical, is_thorough: bool, has_tiles: bool) -> Built:
-        found = candidates(definition, _BUCKETS, 2, 1, has_tiles=has_tiles)
-        kept = found if is_thorough else _one_a_form(found)
+    def _build(self, definition: Canonical, choose: Choice, has_tiles: bool) -> Built:
+        kept = choose(candidates(definition, _BUCKETS, 2, 1, has_tiles=has_tiles))
         return Built(definition, kept, CompiledKernels(self._toolchain, self._place, kept))
 
 
@@ -90,16 +98,38 @@ def definitions_narrowed(name: str) -> list[Canonical]:
     return [i.canonical for i in instances(graph, starting_cuts(graph))]
 
 
+def _every(found: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    return found
+
+
+def _all_of_the_first_form(found: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """The form that is best by extraction under every schedule, the others under one."""
+    brief = _one_a_form(found)
+    return tuple(c for c in found if c.term is found[0].term or c in brief)
+
+
 def _one_a_form(found: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
     """The candidate of each form that is predicted fastest, and the last of the first form."""
-    best: dict[str, Candidate] = {}
-    for c in found:
-        held = best.get(c.term.key)
-        if held is None or c.predicted["all"] < held.predicted["all"]:
-            best[c.term.key] = c
     last = [c for c in found if c.term is found[0].term][-1]
-    kept = {c.name for c in (*best.values(), last)}
-    return tuple(c for c in found if c.name in kept)
+    return _fastest(found, lambda c: c.term.key, {last.name})
+
+
+def _one_a_layout(found: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """The fastest of each form in each layout of its weights."""
+    return _fastest(found, lambda c: (c.term.key, c.recipe.layouts), set())
+
+
+def _fastest(
+    found: tuple[Candidate, ...], group: Callable[[Candidate], Hashable], kept: set[str]
+) -> tuple[Candidate, ...]:
+    """The fastest of each group by prediction, and those that are `kept`, in order."""
+    best: dict[Hashable, Candidate] = {}
+    for c in found:
+        held = best.get(group(c))
+        if held is None or c.predicted["all"] < held.predicted["all"]:
+            best[group(c)] = c
+    names = {c.name for c in best.values()} | kept
+    return tuple(c for c in found if c.name in names)
 
 
 def may_overflow(candidate: Candidate) -> bool:

@@ -27,11 +27,10 @@ def library(toolchain: Toolchain) -> Library:
     params=[
         pytest.param(PORTABLE, id="portable"),
         pytest.param(X86_64_V3, id="v3", marks=pytest.mark.needs_avx2),
-        pytest.param(X86_64_V4, id="v4", marks=pytest.mark.needs_avx512),
     ],
 )
-def each_level(request: pytest.FixtureRequest, toolchain: Toolchain) -> Library:
-    """The programs at each level that this CPU runs, with one candidate a form."""
+def other_levels(request: pytest.FixtureRequest, toolchain: Toolchain) -> Library:
+    """The programs at the lower levels, with one candidate a form."""
     return Library(toolchain, Place(request.param), is_thorough=False)
 
 

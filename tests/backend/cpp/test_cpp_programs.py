@@ -33,13 +33,13 @@ PRODUCTS = {
 }
 NARROW = ("rms_normed_product", "gated_mlp")
 EVERYWHERE = (
-    *sorted(PRODUCTS),
+    "product",
+    "product_bf16",
+    "rms_normed_product",
+    "layer_normed",
+    "weighted_mean",
     "grouped_attention",
     "paged_attention_bf16",
-    "padded_attention",
-    "weighted_mean",
-    "scaled_softmax",
-    "biased",
 )
 
 
@@ -73,8 +73,8 @@ def test_every_candidate_of_every_program_computes_it(library: Library, name: st
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
-def test_every_level_computes_the_programs(each_level: Library, name: str) -> None:
-    assert refusals(each_level.program(name), trials_of(name, written), threads=1) == []
+def test_lower_levels_compute_the_programs(other_levels: Library, name: str) -> None:
+    assert refusals(other_levels.program(name), trials_of(name, written), threads=1) == []
 
 
 @pytest.mark.parametrize("name", NARROW)
