@@ -35,7 +35,7 @@ from loadtest.checks.traffic import Sizes, draw_arrivals
 _CONTEXT = 2048
 _KV_BLOCKS = 512
 _SEED = 1
-_SIZES = Sizes(vocab_size=49_152, longest_prompt=400, longest_answer=32, window_steps=40)
+_SIZES = Sizes(vocab_size=49_152, longest_prompt=400, longest_answer=64, window_steps=40)
 _THREADS = (1, 2)
 _VARIATIONS = tuple(
     variation
