@@ -38,6 +38,7 @@ class Extractor:
     temperature: float = 0.0
     banned: Collection[str] = ()
     _best: dict[str, _Choice] = field(default_factory=dict)
+    _costs: dict[Term, float] = field(default_factory=dict)
 
     def root(self) -> Term:
         """The chosen form of the whole definition."""
@@ -74,6 +75,11 @@ class Extractor:
         return rebuild(make(kind, tuple(num(0.0, a.dtype) for a in args), DType.F32), args)
 
     def _cost(self, term: Term) -> float:
+        if term not in self._costs:
+            self._costs[term] = self._counted(term)
+        return self._costs[term]
+
+    def _counted(self, term: Term) -> float:
         ops = sum(_WEIGHTS.get(t.kind, 0.0) * self._noise(t) for t in topological([term]))
         return ops + _PASS * self._noise(term) * passes(term)
 
