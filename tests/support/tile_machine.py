@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -156,7 +157,7 @@ class TileMachine:
     def _check_strides(self, d: Direct, axes: tuple[str, ...]) -> None:
         """Elements of a direct operand lie at its address plus strides, in runs of its grain."""
         shape = next(p.shape for p in self.kernel.params if p.buffer == buffer_of(d.load))
-        flat = self._value(flatten(d.load.args, shape), axes).astype(int)
+        flat = self._value(_flat(d.load, shape), axes).astype(int)
         rows, columns = (flat.shape if flat.ndim == 2 else (1, *flat.shape))[-2:]
         flat = flat.reshape(rows, columns)
         for i, j in self._runs(d, rows, columns):
@@ -216,6 +217,11 @@ class TileMachine:
         if term.dtype is DType.BF16:
             return bf16_to_f32(np.asarray(picked)).astype(np.float64)
         return np.asarray(picked).astype(_storage(term.dtype))
+
+
+@cache
+def _flat(load: Term, shape: tuple[Size, ...]) -> Term:
+    return flatten(load.args, shape)
 
 
 def _storage(dtype: DType) -> type:

@@ -34,6 +34,12 @@ def saturated(definition: Canonical, rules: tuple[Rule, ...] = RULES) -> Saturat
     return saturate(definition.term, rules, Limits(e_nodes=3000, rounds=24))
 
 
+@cache
+def e_nodes_of(name: str) -> int:
+    (definition,) = definitions_of(name)
+    return saturated(definition).e_nodes
+
+
 def judged(name: str, rules: tuple[Rule, ...] = RULES) -> list[Findings]:
     """What the oracle says of each definition of a program."""
     return [judge_classes(saturated(d, rules), d, dict(sizes_of(name, 2, 5))) for d in definitions_of(name)]
@@ -54,7 +60,7 @@ def test_each_rule_fires_on_its_program(name: str) -> None:
     rule = BY_NAME[name]
     (definition,) = definitions_of(rule.fires_on)
     without = tuple(r for r in RULES if r is not rule)
-    assert saturated(definition, without).e_nodes < saturated(definition).e_nodes
+    assert saturated(definition, without).e_nodes < e_nodes_of(rule.fires_on)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
@@ -80,8 +86,9 @@ def test_only_what_may_lose_range_needs_the_gate() -> None:
 # Wrong rules: the oracle sees each on the programs that rules fire on
 
 
-def is_seen(rules: tuple[Rule, ...]) -> bool:
-    return any(f.wrong for name in SMALL for f in judged(name, rules))
+def is_seen(rules: tuple[Rule, ...], first: str = "quotient") -> bool:
+    """`first` is the program to look at before others."""
+    return any(f.wrong for name in dict.fromkeys([first, *SMALL]) for f in judged(name, rules))
 
 
 @pytest.mark.parametrize("name", GUARDED)
@@ -89,7 +96,7 @@ def test_a_rule_without_its_guard_is_seen_by_the_oracle(name: str) -> None:
     rule = BY_NAME[name]
     unguarded = re.sub(r" ?\(indep \w+ k\)", "", rule.text)
     assert unguarded != rule.text
-    assert is_seen(with_text(name, unguarded))
+    assert is_seen(with_text(name, unguarded), rule.fires_on)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +127,7 @@ def test_a_rule_without_its_guard_is_seen_by_the_oracle(name: str) -> None:
     ids=lambda x: x if " " not in x else "",
 )
 def test_a_planted_wrong_rule_is_seen_by_the_oracle(name: str, text: str) -> None:
-    assert is_seen(with_text(name, text))
+    assert is_seen(with_text(name, text), BY_NAME[name].fires_on)
 
 
 def test_a_sum_is_not_linear_in_a_term() -> None:

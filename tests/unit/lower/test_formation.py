@@ -24,7 +24,7 @@ from tests.support.random_schedules import schedules_of
 from tests.support.random_tensors import computations
 from tests.support.tile_machine import TileMachine
 
-SOME = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+SOME = settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 SIZES = ((1, 1), (3, 16), (2, 37))
 
 
@@ -66,7 +66,7 @@ def test_any_schedule_that_can_be_formed_computes_the_program(name: str, data: s
     assert_computes(variant, kernel, dict(sizes_of(name, rows, columns)))
 
 
-@settings(SOME, max_examples=50)
+@settings(SOME, max_examples=40)
 @given(computations(), st.data())
 def test_random_computations_are_formed_rightly(graph: Graph, data: st.DataObject) -> None:
     definition = data.draw(st.sampled_from([i.canonical for i in instances(graph)]))

@@ -31,7 +31,7 @@ from compiler.lower.terms import Kind, Term, axis_of, idx, load, make, topologic
 N, M = symbol("N", 1, 4), symbol("M", 2, 3)
 AXES: Mapping[str, Size] = {"a": 4, "b": 3, "n": N, "m": M, "p": N * M}
 SIZES: tuple[Size, ...] = (1, 2, 3, 4, 6, 8, N, M, N * M, M * 4, N * 2)
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=25, deadline=None)
 DIMS = [{"N": n, "M": m} for n in (1, 2, 4) for m in (2, 3)]
 
 

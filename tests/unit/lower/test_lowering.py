@@ -21,8 +21,8 @@ from tests.support.program_values import values_of
 from tests.support.programs import PROGRAMS, graph_of, sizes_of
 from tests.support.random_tensors import DIMS, N, computations, values_for, view_chains
 
-SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-MANY = settings(SOME, max_examples=80)
+SOME = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(SOME, max_examples=60)
 
 
 def assert_equal_outputs(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from compiler.lower.errors import LoweringError
 from compiler.lower.memory import ALIGNMENT, Arena, Interval, check_arena, peak_live_bytes, plan_arena
 
-FEW = settings(max_examples=100, deadline=None)
+FEW = settings(max_examples=60, deadline=None)
 
 
 @st.composite
@@ -69,8 +69,8 @@ def test_the_plan_does_not_depend_on_the_order_of_the_values(values: tuple[Inter
 
 
 @FEW
-@given(intervals(), st.randoms(use_true_random=False))
-def test_the_checker_accepts_a_placement_exactly_when_it_is_sound(
+@given(intervals(smallest=1), st.randoms(use_true_random=False))
+def test_the_checker_accepts_what_is_sound_and_nothing_else(
     values: tuple[Interval, ...], rng: Random
 ) -> None:
     offsets = {v.name: rng.randrange(0, 40) * ALIGNMENT for v in values}

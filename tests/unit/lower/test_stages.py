@@ -13,7 +13,7 @@ from compiler.lower import terms as t
 from compiler.lower.definitions import Definition, Place, define
 from compiler.lower.stages import lifetimes, stages
 
-FEW = settings(max_examples=100, deadline=None)
+FEW = settings(max_examples=60, deadline=None)
 NODE = Trace().input("unused", (1,), DType.F32).node
 
 
