@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +15,8 @@ import torch
 
 from compiler.checkpoint import CheckpointError
 from compiler.errors import CompilerError
-from compiler.ir import bf16_to_f32, round_to_bf16
+from compiler.ir import Dim, DType, bf16_to_f32, bounds, itemsize, round_to_bf16, symbol
+from compiler.ir.dim import parse_size
 from compiler.pipeline import BadOption, CompileOptions, CompileReport, Progress, compile_checkpoint
 from compiler.runtime import Program, StepBatch, load_program
 from compiler.search.program import Stopped
@@ -153,6 +155,46 @@ def test_no_buffer_of_the_arena_grows_with_rows_times_context(compiled: Compiled
     ]
     assert shapes
     assert not any("M" in size for shape in shapes for size in map(str, shape))
+
+
+def test_values_that_are_needed_together_share_no_byte(compiled: Compiled) -> None:
+    """From the manifest alone: bytes of the arena against the stages in which launches name them."""
+    body = body_of(compiled.artifact)
+    (program,) = body["programs"]
+    most = {d["name"]: symbol(d["name"], d["low"], d["high"]) for d in body["dims"]}
+    arena = {b["name"]: span(b, most) for b in program["buffers"] if b["kind"] == "arena"}
+    for bucket in program["buckets"]:
+        live = stages_of(bucket["launches"], arena)
+        clashes = [
+            (a, b)
+            for a, b in itertools.combinations(live, 2)
+            if meet(live[a], live[b]) and meet(arena[a], arena[b])
+        ]
+        assert clashes == []
+        assert live.keys() == arena.keys()
+
+
+def span(buffer: Any, symbols: dict[str, Dim]) -> tuple[int, int]:
+    """First and last byte of a buffer at its largest."""
+    elements = 1
+    for size in buffer["shape"]:
+        elements *= bounds(parse_size(str(size), symbols))[1]
+    return buffer["offset"], buffer["offset"] + elements * itemsize(DType(buffer["dtype"])) - 1
+
+
+def stages_of(launches: Any, arena: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """First and last stage that names each buffer."""
+    found: dict[str, list[int]] = {}
+    stage = 0
+    for launch in launches:
+        for name in launch["args"]:
+            found.setdefault(name, []).append(stage)
+        stage += launch["stage_end"]
+    return {name: (min(at), max(at)) for name, at in found.items() if name in arena}
+
+
+def meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] <= b[1] and b[0] <= a[1]
 
 
 def test_a_searched_program_answers_as_transformers_does(tmp_path: Path, cache_dir: Path) -> None:

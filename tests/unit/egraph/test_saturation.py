@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,33 +19,15 @@ from compiler.ir import DType
 from compiler.lower.canonical import Canonical
 from compiler.lower.formation import form
 from compiler.lower.online import pass_levels, passes, reductions_over
-from compiler.lower.terms import REDUCTIONS, Kind, Term, axis_of, topological
+from compiler.lower.terms import Kind, Term, topological
 from compiler.lower.tiles import Kernel, Loop
 from compiler.search.candidates import forms
 from compiler.search.space import schedules
 from tests.support.chained import instances
-from tests.support.programs import ONE_PASS, graph_of
+from tests.support.chosen import chosen, definition_of, stream_of
+from tests.support.programs import ONE_PASS
 
 ATTENTIONS = [name for name in ONE_PASS if "attention" in name or "window" in name]
-
-
-@cache
-def definition_of(name: str) -> Canonical:
-    (instance,) = instances(graph_of(name))
-    return instance.canonical
-
-
-@cache
-def chosen(name: str) -> Canonical:
-    definition = definition_of(name)
-    return definition.with_term(forms(definition, 0)[0])
-
-
-def stream_of(definition: Canonical) -> str:
-    """The reduced axis of unknown extent."""
-    bound = {axis_of(x) for x in topological([definition.term]) if x.kind in REDUCTIONS}
-    (axis,) = [a for a in bound if not isinstance(definition.extents[a], int)]
-    return axis
 
 
 def passes_over(term: Term, axis: str) -> int:

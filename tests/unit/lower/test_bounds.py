@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from math import ceil
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from compiler.ir import DType
 from compiler.lower.bounds import assume, derive, fold
-from compiler.lower.canonical import Canonical
 from compiler.lower.formation import form
 from compiler.lower.schedule import LoopChoice, Schedule
 from compiler.lower.terms import (
@@ -27,33 +25,14 @@ from compiler.lower.terms import (
     select,
     show,
 )
-from compiler.lower.tiles import Kernel
-from compiler.search.candidates import forms
 from tests.support.chained import instances
+from tests.support.chosen import chosen, row_kernel, stream_of
 from tests.support.program_values import values_of
 from tests.support.programs import WINDOW, graph_of, sizes_of
 from tests.support.tile_machine import TileMachine
 
 BLOCK = 8
 COLUMNS = 45
-
-
-@cache
-def chosen(name: str) -> Canonical:
-    (instance,) = instances(graph_of(name))
-    definition = instance.canonical
-    return definition.with_term(forms(definition, 0)[0])
-
-
-def kernel_of(name: str, block: int = BLOCK) -> Kernel:
-    definition = chosen(name)
-    loops = tuple(LoopChoice(a, 1) for a in definition.axes[:-1])
-    return form(definition, Schedule(loops, len(loops), stream_of(definition), block))
-
-
-def stream_of(definition: Canonical) -> str:
-    (axis,) = [a for a, n in definition.extents.items() if a.startswith("k") and not isinstance(n, int)]
-    return axis
 
 
 def run(name: str, positions: list[int], columns: int = COLUMNS) -> TileMachine:
@@ -63,7 +42,7 @@ def run(name: str, positions: list[int], columns: int = COLUMNS) -> TileMachine:
     values["positions"] = np.array(positions, np.int32)
     arguments = instances(graph)[0].arguments
     buffers = {new: values[old.split(":")[1]] for new, old in arguments.items() if ":" in old}
-    machine = TileMachine(kernel_of(name), buffers, dims)
+    machine = TileMachine(row_kernel(chosen(name), BLOCK), buffers, dims)
     assert not np.isnan(machine.run()).any()
     return machine
 
@@ -110,7 +89,7 @@ def test_a_sequence_visits_its_own_length_of_a_paged_cache(length: int) -> None:
 
 def test_a_mask_without_an_order_bounds_nothing() -> None:
     definition = chosen("padded_attention")
-    assert "upper" not in repr(kernel_of("padded_attention")).replace("upper=None", "")
+    assert "upper" not in repr(row_kernel(chosen("padded_attention"), BLOCK)).replace("upper=None", "")
     assert stream_of(definition)
 
 
