@@ -41,7 +41,14 @@ def transformers_eager(path: str) -> Run:
 
     def run(ids: list[list[int]], out: int) -> None:
         with torch.inference_mode():
-            model.generate(torch.tensor(ids), max_new_tokens=out, min_new_tokens=out, do_sample=False)
+            given = torch.tensor(ids)
+            model.generate(
+                given,
+                attention_mask=torch.ones_like(given),
+                max_new_tokens=out,
+                min_new_tokens=out,
+                do_sample=False,
+            )
 
     return run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.bench.main import compare, host_time, render, replace_table
+from loadtest.bench.main import compare, host_time, render, replace_table, targets_missed
 
 PEER = [
     {"engine": "hf", "start_to_first_token_s": 4.0},
@@ -47,6 +47,15 @@ def test_figures_of_both_runs_are_paired_by_workload() -> None:
 
 def test_a_missed_target_is_known() -> None:
     assert [c.is_met for c in compare(PEER, OURS)] == [True, True, False]
+
+
+def test_a_missed_target_is_told() -> None:
+    assert targets_missed(compare(PEER, OURS)) == ["8 x (128 in + 64 out): 1.25 < 1.5"]
+
+
+def test_a_target_that_was_not_measured_is_missed() -> None:
+    missed = targets_missed(compare(PEER[:2], OURS))
+    assert missed == ["8 x (128 in + 64 out): not measured"]
 
 
 def test_the_table_stands_between_its_marks() -> None:
