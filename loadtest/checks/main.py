@@ -36,14 +36,14 @@ _CONTEXT = 2048
 _KV_BLOCKS = 512
 _SEED = 1
 _SIZES = Sizes(vocab_size=49_152, longest_prompt=400, longest_answer=64, window_steps=40)
-_THREADS = (1, 2)
+_TEAMS = ((1, "1 thread"), (2, "2 threads"))
 _VARIATIONS = tuple(
     variation
-    for threads in _THREADS
+    for threads, team in _TEAMS
     for variation in (
-        Variation(f"{threads} threads, 512 tokens a step", threads, 512, _KV_BLOCKS),
-        Variation(f"{threads} threads, 37 tokens a step", threads, 37, _KV_BLOCKS),
-        Variation(f"{threads} threads, 64 tokens a step, 40 blocks", threads, 64, 40, preempts=True),
+        Variation(f"{team}, 512 tokens a step", threads, 512, _KV_BLOCKS),
+        Variation(f"{team}, 37 tokens a step", threads, 37, _KV_BLOCKS),
+        Variation(f"{team}, 64 tokens a step, 40 blocks", threads, 64, 40, preempts=True),
     )
 )
 

@@ -13,11 +13,11 @@ from tests.support.tiny_checkpoints import VOCAB_SIZE
 SIZES = Sizes(vocab_size=VOCAB_SIZE, longest_prompt=150, longest_answer=48, window_steps=30)
 VARIATIONS = tuple(
     variation
-    for threads in (1, 2)
+    for threads, team in ((1, "1 thread"), (2, "2 threads"))
     for variation in (
-        Variation(f"{threads} threads", threads, 64, 160),
-        Variation(f"{threads} threads, 11 tokens a step", threads, 11, 160),
-        Variation(f"{threads} threads, 16 blocks", threads, 40, 16, preempts=True),
+        Variation(team, threads, 64, 160),
+        Variation(f"{team}, 11 tokens a step", threads, 11, 160),
+        Variation(f"{team}, 16 blocks", threads, 40, 16, preempts=True),
     )
 )
 
