@@ -8,8 +8,7 @@ import signal
 import socket
 import stat
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import httpx
@@ -17,18 +16,12 @@ import pytest
 
 from common.wire import SECRET_HEADER, Delta, FinishReason, ReplicaState, Sampling, Started
 from tests.support.engines import Answer, expected_ids, make_request
+from tests.support.eventually import eventually
 from tests.support.fake_program import CRASH_TOKEN, HANG_TOKEN, NAN_TOKEN
 from tests.support.replica_client import SECRET, RunningReplica, replica
 
 SAMPLED = Sampling(temperature=0.9, top_p=0.9, seed=5)
 ENDLESS = 3000
-
-
-def eventually(is_true: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_true():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +139,7 @@ def test_mixed_requests_at_once_answer_as_if_alone_and_leave_no_block_in_use(sha
         thread.join()
     assert len(answers) == 13
     assert all(answers[r.request_id].ids() == expected_ids(r) for r in requests if r.request_id in answers)
-    eventually(lambda: shared.stats().kv_blocks_used == 0 and shared.stats().running == 0)
+    assert eventually(lambda: shared.stats().kv_blocks_used == 0 and shared.stats().running == 0)
 
 
 def test_counts_of_ended_requests_stay_until_acknowledged(shared):
@@ -164,8 +157,8 @@ def test_a_reader_that_goes_away_is_aborted_and_its_tokens_stay_counted(shared):
     aborts = shared.stats().aborts
     with shared.stream(make_request("gone", "hello", ENDLESS)) as frames:
         seen = [next(frames) for _ in range(6)]
-    eventually(lambda: shared.stats().aborts == aborts + 1)
-    eventually(lambda: shared.stats().kv_blocks_used == 0)
+    assert eventually(lambda: shared.stats().aborts == aborts + 1)
+    assert eventually(lambda: shared.stats().kv_blocks_used == 0)
     (counts,) = [c for c in shared.stats().ended if c.request_id == "gone"]
     assert seen[-1].completion_tokens <= counts.completion_tokens < ENDLESS
 
@@ -175,9 +168,9 @@ def test_a_reader_that_goes_away_before_its_turn_is_aborted():
         with running.stream(make_request("first", "hello", ENDLESS, n=8)) as first:
             next(first)
             with running.stream(make_request("queued", "hello", 5)):
-                eventually(lambda: running.stats().waiting == 1)
-            eventually(lambda: running.stats().waiting == 0)
-        eventually(lambda: running.stats().running == 0)
+                assert eventually(lambda: running.stats().waiting == 1)
+            assert eventually(lambda: running.stats().waiting == 0)
+        assert eventually(lambda: running.stats().running == 0)
         assert [c.request_id for c in running.stats().ended] == ["first"]
 
 
@@ -186,7 +179,7 @@ def test_idle_time_counts_from_the_end_of_the_last_request(shared):
         next(frames)
         assert shared.stats().idle_s == 0.0
         assert [c.request_id for c in shared.stats().open] == ["busy"]
-    eventually(lambda: shared.stats().idle_s > 0)
+    assert eventually(lambda: shared.stats().idle_s > 0)
 
 
 def post_and_never_read(running: RunningReplica, body: bytes) -> socket.socket:
@@ -206,9 +199,9 @@ def test_a_slow_reader_is_cut_off_and_its_neighbours_are_not():
         replica("--max-buffered-tokens=2000", kv_blocks=300, step_s=0.0) as running,
         post_and_never_read(running, slow.to_json().encode()) as connection,
     ):
-        eventually(lambda: running.stats().running == 1)
+        assert eventually(lambda: running.stats().running == 1)
         assert running.generate(neighbour).ids() == expected_ids(neighbour)
-        eventually(lambda: running.stats().aborts == 1)
+        assert eventually(lambda: running.stats().aborts == 1)
         connection.settimeout(10)
         assert b'"t":"failed","code":"slow_reader"' in read_all(connection)
         (counts,) = [c for c in running.stats().ended if c.request_id == "slow"]
@@ -233,7 +226,7 @@ def test_a_reader_that_takes_nothing_for_too_long_is_aborted():
         ) as running,
         post_and_never_read(running, stalled.to_json().encode()),
     ):
-        eventually(lambda: running.stats().aborts == 1)
+        assert eventually(lambda: running.stats().aborts == 1)
         assert "reader_stalled" in running.log()
 
 
@@ -242,7 +235,7 @@ def test_tokens_that_wait_for_the_reader_share_a_frame():
     with replica("--max-buffered-tokens=100000", kv_blocks=300, step_s=0.0) as running:
         with running.stream(request) as frames:
             first = next(frames)
-            eventually(lambda: running.stats().running == 0)
+            assert eventually(lambda: running.stats().running == 0)
             rest = list(frames)
         deltas = [f for f in rest if isinstance(f, Delta)]
         assert isinstance(first, Started)
@@ -258,7 +251,7 @@ def test_sigterm_finishes_what_runs_and_refuses_what_is_new():
         with running.stream(request) as frames:
             answer.add(next(frames))
             running.terminate()
-            eventually(lambda: running.stats().state is ReplicaState.DRAINING)
+            assert eventually(lambda: running.stats().state is ReplicaState.DRAINING)
             refused = running.generate(make_request("new", "hello", 2))
             for frame in frames:
                 answer.add(frame)
@@ -282,7 +275,7 @@ def test_drain_sends_away_what_has_not_begun():
     with replica(kv_blocks=300) as running, running.stream(make_request("first", "hello", 300, n=8)) as first:
         next(first)
         with running.stream(make_request("queued", "hello", 5)) as queued:
-            eventually(lambda: running.stats().waiting == 1)
+            assert eventually(lambda: running.stats().waiting == 1)
             assert running.client.post("/drain").status_code == 200
             assert [(f.code, f.retryable) for f in queued] == [("draining", True)]
         assert running.client.get("/health/ready").status_code == 503

@@ -8,8 +8,7 @@ import queue
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -28,6 +27,7 @@ from scheduler.launchers import (
     ProcessLauncherConfig,
     ReplicaSpec,
 )
+from tests.support.eventually import eventually
 
 FAKE = Path(__file__).parents[2] / "support" / "fake_replica.py"
 PROGRAM = (sys.executable, "-P", "-S", str(FAKE))
@@ -62,13 +62,6 @@ def expect(events: Events, kind: type[LauncherEvent]) -> LauncherEvent:
     event = events.get(timeout=20)
     assert isinstance(event, kind), event
     return event
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
 
 
 def stats_of(endpoint: Endpoint, secret: str) -> httpx.Response:
@@ -219,7 +212,7 @@ def is_running(pid: int) -> bool:
 
 def test_a_replica_goes_when_its_scheduler_is_killed(short_dir: Path) -> None:
     pid = killed_scheduler(short_dir)
-    wait_for(lambda: not is_running(pid))
+    assert eventually(lambda: not is_running(pid))
 
 
 def test_the_next_scheduler_ends_a_replica_that_would_not_go(

@@ -32,6 +32,7 @@ from storage.blobs import DiskBlobs
 from storage.db import Database
 from storage.leases import ReplicaLease
 from storage.records import Deployment, Meter, ScalingPolicy, Tenant
+from tests.support.eventually import eventually
 from tests.support.serving import deployed
 from tests.support.storage_rows import a_tenant
 
@@ -40,13 +41,6 @@ PROGRAM = Path(__file__).parents[2] / "support" / "scheduler_with_fakes.py"
 QUICK = ScalingPolicy(min_replicas=0, max_replicas=1, idle_timeout_s=1.5)
 
 Start = Callable[..., subprocess.Popen[bytes]]
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -100,7 +94,7 @@ def lease_of(redis: Redis, deployment: Deployment) -> ReplicaLease | None:
 def woken(redis: Redis, deployment: Deployment) -> ReplicaLease:
     """The lease of a replica that a wake brought up."""
     leases.wake(redis, deployment.id, wall_clock())
-    eventually(lambda: lease_of(redis, deployment) is not None)
+    assert eventually(lambda: lease_of(redis, deployment) is not None)
     lease = lease_of(redis, deployment)
     assert lease is not None
     return lease
@@ -138,8 +132,8 @@ def test_from_zero_to_an_answer_and_back_to_zero(
     frames = generate(lease, "req_1", 5)
     assert isinstance(frames[-1], Ended)
     assert [f.text for f in frames if isinstance(f, Delta)] == ["t0 ", "t1 ", "t2 ", "t3 ", "t4 "]
-    eventually(lambda: not is_running(pid))
-    eventually(lambda: states(database) == [ReplicaState.GONE])
+    assert eventually(lambda: not is_running(pid))
+    assert eventually(lambda: states(database) == [ReplicaState.GONE])
     assert lease_of(redis, chat) is None
 
 
@@ -152,7 +146,7 @@ def test_the_real_replica_serves_drains_and_is_billed(
     frames = generate(lease, "req_1", 5)
     assert isinstance(frames[-1], Ended)
     assert frames[-1].completion_tokens == 5
-    eventually(lambda: states(database) == [ReplicaState.GONE])
+    assert eventually(lambda: states(database) == [ReplicaState.GONE])
     with database.read() as conn:
         (row,) = ledger.list_ledger(conn, tenant.id)
     assert (row.event.meter, row.event.model) == (Meter.REPLICA_SECONDS, "real")
@@ -164,13 +158,13 @@ def test_the_next_wake_brings_it_back(
 ) -> None:
     start()
     first = woken(redis, chat)
-    eventually(lambda: states(database) == [ReplicaState.GONE])
+    assert eventually(lambda: states(database) == [ReplicaState.GONE])
     assert woken(redis, chat).replica_id != first.replica_id
 
 
 def test_a_wake_does_not_wait_for_the_tick(start: Start, redis: Redis, chat: Deployment) -> None:
     start(CANDELA_TICK_S="30")
-    eventually(lambda: redis.pubsub_numsub("candela:changes")[0][1] > 0)
+    assert eventually(lambda: redis.pubsub_numsub("candela:changes")[0][1] > 0)
     time.sleep(0.5)  # past the first tick
     began = time.monotonic()
     woken(redis, chat)
@@ -183,7 +177,7 @@ def test_a_killed_replica_is_replaced_when_wanted(
     start()
     lease = woken(redis, chat)
     os.kill(pids_of(database)[0], signal.SIGKILL)
-    eventually(lambda: lease_of(redis, chat) is None)
+    assert eventually(lambda: lease_of(redis, chat) is None)
     assert woken(redis, chat).replica_id != lease.replica_id
 
 
@@ -209,8 +203,8 @@ def test_after_kill_9_the_next_scheduler_ends_and_closes_what_was_left(
     scheduler.wait()
     assert is_running(pid)
     start(CANDELA_DRAIN_TIMEOUT_S="0.5")
-    eventually(lambda: not is_running(pid))
-    eventually(lambda: states(database) == [ReplicaState.GONE])
+    assert eventually(lambda: not is_running(pid))
+    assert eventually(lambda: states(database) == [ReplicaState.GONE])
 
 
 def test_a_request_whose_gateway_died_is_billed_once_from_the_replicas_counts(
@@ -237,7 +231,7 @@ def test_a_request_whose_gateway_died_is_billed_once_from_the_replicas_counts(
             rows = ledger.events_of_request(conn, tenant.id, "req_lost")
         return {row.event.meter: row.event.quantity for row in rows}
 
-    eventually(lambda: bool(billed()))
+    assert eventually(lambda: bool(billed()))
     assert billed() == {Meter.PROMPT_TOKENS: 3, Meter.COMPLETION_TOKENS: 4}
     with database.read() as conn:
         assert ledger.verify_chain(conn, tenant.id).is_intact
@@ -250,4 +244,4 @@ def test_ended_requests_are_acknowledged_to_the_replica(start: Start, redis: Red
     transport = httpx.HTTPTransport(uds=lease.socket_path)
     with httpx.Client(transport=transport, base_url="http://r") as client:
         headers = {SECRET_HEADER: lease.secret}
-        eventually(lambda: client.get("/stats", headers=headers).json()["ended"] == [])
+        assert eventually(lambda: client.get("/stats", headers=headers).json()["ended"] == [])

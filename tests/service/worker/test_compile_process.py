@@ -7,12 +7,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.support.eventually import eventually
 from worker.compile_process import ProcessCompiler, ProcessCompilerConfig, Watch
 from worker.errors import CompileDied, CompileFailed, CompileOutOfMemory, CompileStopped
 from worker.protocol import CompileRequest, Done, Progress
@@ -70,13 +70,6 @@ def compile_(tmp_path: Path) -> Compile:
 
 def is_running(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
 
 
 def test_reports_arrive_in_order_and_the_build_is_left_behind(compile_: Compile) -> None:
@@ -141,7 +134,7 @@ def test_memory_is_watched_while_it_runs(compile_: Compile) -> None:
 def test_what_it_started_ends_with_it(compile_: Compile) -> None:
     pid_file = compile_.home / "grandchild.pid"
     compile_(Watcher(), grandchild=str(pid_file))
-    eventually(lambda: not is_running(int(pid_file.read_text())))
+    assert eventually(lambda: not is_running(int(pid_file.read_text())))
 
 
 PARENT = """
@@ -167,5 +160,5 @@ def test_a_child_goes_when_its_worker_is_killed(tmp_path: Path) -> None:
         assert parent.stdout.readline().startswith("step 1")
         (child,) = parent.children()
         parent.kill()
-    eventually(lambda: not is_running(child.pid))
-    eventually(lambda: not is_running(int(pid_file.read_text())))
+    assert eventually(lambda: not is_running(child.pid))
+    assert eventually(lambda: not is_running(int(pid_file.read_text())))

@@ -24,19 +24,13 @@ from storage.db import Database
 from storage.queue import COMPILE_QUEUE, enqueue_compile, make_celery
 from storage.records import Job, JobState, Meter, Tenant
 from storage.revisions import load_revision
+from tests.support.eventually import eventually
 
 PROGRAM = Path(__file__).parents[2] / "support" / "worker_with_fakes.py"
 LEASE_S = 3.0
 
 MakeJob = Callable[..., Job]
 Start = Callable[[], subprocess.Popen[bytes]]
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -111,7 +105,7 @@ def test_a_delivered_job_is_compiled(start: Start, app: Celery, eye: Eye, make_j
     start()
     job = make_job(steered())
     enqueue_compile(app, job.id)
-    eventually(lambda: eye.is_in(job, JobState.SUCCEEDED))
+    assert eventually(lambda: eye.is_in(job, JobState.SUCCEEDED))
 
 
 def test_one_delivered_twice_is_compiled_once(
@@ -121,7 +115,7 @@ def test_one_delivered_twice_is_compiled_once(
     for job_id in (first.id, first.id, last.id):
         enqueue_compile(app, job_id)
     start()
-    eventually(lambda: eye.is_in(last, JobState.SUCCEEDED))
+    assert eventually(lambda: eye.is_in(last, JobState.SUCCEEDED))
     assert (eye.job(first).attempts, eye.billed(tenant)) == (1, 2)
 
 
@@ -131,7 +125,7 @@ def test_sigterm_hands_the_job_back_and_ends_the_worker(
     worker = start()
     job = make_job(steered(**LONG))
     enqueue_compile(app, job.id)
-    eventually(lambda: eye.is_compiling(job))
+    assert eventually(lambda: eye.is_compiling(job))
     children = psutil.Process(worker.pid).children(recursive=True)
     assert stop(worker) == 0
     left = eye.job(job)
@@ -151,7 +145,7 @@ def test_after_kill_9_another_attempt_starts_in_time_and_ends_with_one_build(
     worker = start()
     job = make_job(steered(steps=20, step_s=0.1))
     enqueue_compile(app, job.id)
-    eventually(lambda: eye.is_compiling(job))
+    assert eventually(lambda: eye.is_compiling(job))
     children = psutil.Process(worker.pid).children(recursive=True)
     worker.kill()
     worker.wait()
@@ -163,9 +157,9 @@ def test_after_kill_9_another_attempt_starts_in_time_and_ends_with_one_build(
         keeper.run(wall_clock())
         return eye.job(job).attempts == 2
 
-    eventually(second_attempt)
+    assert eventually(second_attempt)
     assert time.monotonic() - killed_at < LEASE_S + 10.0
-    eventually(lambda: eye.is_in(job, JobState.SUCCEEDED))
+    assert eventually(lambda: eye.is_in(job, JobState.SUCCEEDED))
     assert not any(child.is_running() for child in children)
     with database.read() as conn:
         build = load_revision(conn, job.revision_id).require_build()
@@ -181,10 +175,10 @@ def test_a_cancelled_job_stops_and_the_next_one_runs(
     job, following = make_job(steered(**LONG)), make_job(steered(), model="next")
     enqueue_compile(app, job.id)
     enqueue_compile(app, following.id)
-    eventually(lambda: eye.is_compiling(job))
+    assert eventually(lambda: eye.is_compiling(job))
     with database.write() as conn:
         jobs.cancel_job(conn, job.tenant_id, job.id, wall_clock())
-    eventually(lambda: eye.is_in(following, JobState.SUCCEEDED))
+    assert eventually(lambda: eye.is_in(following, JobState.SUCCEEDED))
     assert eye.is_in(job, JobState.CANCELLED)
 
 
@@ -194,10 +188,10 @@ def test_a_busy_worker_leaves_the_next_job_to_an_idle_one(
     start()
     long = make_job(steered(**LONG))
     enqueue_compile(app, long.id)
-    eventually(lambda: eye.is_compiling(long))
+    assert eventually(lambda: eye.is_compiling(long))
     short = make_job(steered(), model="short")
     enqueue_compile(app, short.id)
     time.sleep(1.0)  # time enough for the busy worker to take it ahead, if it did
     start()
-    eventually(lambda: eye.is_in(short, JobState.SUCCEEDED))
+    assert eventually(lambda: eye.is_in(short, JobState.SUCCEEDED))
     assert eye.is_in(long, JobState.RUNNING)
