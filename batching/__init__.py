@@ -1,1 +1,1 @@
-"""Serving: the engine (pure), prompts, dynamic batching of plain models, and the replica process."""
+"""Serving: the engine (pure), prompts, and the replica process."""
