@@ -17,7 +17,7 @@ from scheduler.rules import LoopRules
 
 _MIB = 1 << 20
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
-_INHERITED_PREFIXES = ("OMP_", "OPENBLAS_", "MKL_", "CANDELA_REPLICA_", "CANDELA_DEBUG")
+_INHERITED_PREFIXES = ("OMP_", "OPENBLAS_", "MKL_", "CANDELA_REPLICA_")
 
 
 class SchedulerSettings(BaseSettings):

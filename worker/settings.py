@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from common.machine import usable_memory_bytes
 
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
-_INHERITED_PREFIXES = ("CC", "CXX", "OMP_", "OPENBLAS_", "MKL_", "CANDELA_DEBUG")
+_INHERITED_PREFIXES = ("CC", "CXX", "OMP_", "OPENBLAS_", "MKL_")
 
 
 class WorkerSettings(BaseSettings):
