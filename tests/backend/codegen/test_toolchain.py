@@ -76,6 +76,7 @@ def test_what_the_compiler_refuses_is_shown_but_not_at_length(toolchain: Toolcha
     assert len(caught.value.output) > len(str(caught.value))
 
 
+@pytest.mark.pitfall("C31")
 def test_a_build_that_takes_too_long_is_killed(toolchain: Toolchain, tmp_path: Path) -> None:
     hasty = Toolchain(toolchain.compiler, tmp_path, timeout_s=0.01)
     with pytest.raises(CompileTimeout):
@@ -88,6 +89,7 @@ def test_a_build_stops_on_request(toolchain: Toolchain, tmp_path: Path) -> None:
         Toolchain(toolchain.compiler, tmp_path).shared_object(KERNEL, PORTABLE, should_stop=lambda: True)
 
 
+@pytest.mark.pitfall("C31")
 def test_a_killed_childs_children_are_gone_too(tmp_path: Path) -> None:
     survivor = tmp_path / "survivor"
     script = f"(sleep 1.5; touch {survivor}) & sleep 30"

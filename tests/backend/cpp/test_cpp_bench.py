@@ -75,6 +75,7 @@ def test_timing_answers_a_number_for_each_repeat(bench: Bench, kernels: Path) ->
     assert all(s > 0 for s in seconds)
 
 
+@pytest.mark.pitfall("C31")
 def test_a_crash_ends_the_child_only_and_the_next_run_works(bench: Bench, kernels: Path) -> None:
     bench.load(kernels, 64)
     with pytest.raises(CandidateCrashed, match="k_crash"):
@@ -82,6 +83,7 @@ def test_a_crash_ends_the_child_only_and_the_next_run_works(bench: Bench, kernel
     assert doubled(bench) == [2, 4, 6]
 
 
+@pytest.mark.pitfall("C31")
 def test_a_hang_ends_at_the_deadline_and_the_next_run_works(bench: Bench, kernels: Path) -> None:
     bench.load(kernels, 64)
     start = time.monotonic()
@@ -134,6 +136,7 @@ def tuned(toolchain: Toolchain, bench: Bench, some: list[Candidate], repeats: in
     return tune(definition_of("causal_attention"), some, BUCKETS, shared, bench, plan)
 
 
+@pytest.mark.pitfall("C32")
 def test_mutants_are_refused_with_a_reason_and_the_sound_one_is_chosen(
     toolchain: Toolchain, bench: Bench
 ) -> None:
@@ -165,6 +168,7 @@ def test_every_candidate_that_passes_is_timed(toolchain: Toolchain, bench: Bench
     assert result.seconds("all") == timed[result.chosen["all"].name]
 
 
+@pytest.mark.pitfall("C30")
 def test_a_busy_machine_is_not_measured_on(toolchain: Toolchain, bench: Bench) -> None:
     good, other = found()
     shared = toolchain.shared_object(kernels_source([good, other], DIMS), PORTABLE)

@@ -217,6 +217,7 @@ def body_of(artifact: Path) -> Any:
 # Repeatable
 
 
+@pytest.mark.pitfall("C30")
 def test_the_model_alone_decides_the_same_twice(tmp_path: Path, cache_dir: Path) -> None:
     options = replace(OPTIONS, dtype="f32", budget="none", cache_dir=cache_dir)
     first, second = (Compiled(tmp_path / name, "gqa", options).artifact for name in ("a", "b"))

@@ -22,6 +22,7 @@ VARIATIONS = tuple(
 )
 
 
+@pytest.mark.pitfall("S8")
 @pytest.mark.parametrize(
     ("variant", "dtype", "seed"),
     [

@@ -40,6 +40,7 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
+@pytest.mark.pitfall("C7")
 def test_division_of_a_negative_index_rounds_down():
     def build(trace: Trace) -> Tensor:
         n = trace.input("n", (T,), DType.I32)

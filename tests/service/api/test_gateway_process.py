@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import httpx
 import openai
+import pytest
 from redis import Redis
 
 from common.wire import Delta, Ended, Finished, FinishReason, Started
@@ -73,6 +74,7 @@ async def test_the_official_client_chats_and_streams(
     assert billed(process)[Meter.COMPLETION_TOKENS] == 8
 
 
+@pytest.mark.pitfall("Z2")
 async def test_a_request_at_zero_is_seen_held_and_served_once_a_lease_is_written(
     process: GatewayProcess, r: Redis, replica: WireReplica
 ) -> None:
@@ -91,6 +93,7 @@ async def test_a_request_at_zero_is_seen_held_and_served_once_a_lease_is_written
     await eventually(lambda: leases.held_requests(r, deployment, time.time()) == 0)
 
 
+@pytest.mark.pitfall("B2")
 async def test_b2_a_connection_closed_mid_stream_is_billed_once(
     process: GatewayProcess, r: Redis, replica: WireReplica
 ) -> None:

@@ -30,6 +30,7 @@ def shared() -> Iterator[RunningReplica]:
         yield running
 
 
+@pytest.mark.pitfall("Z3")
 def test_the_ready_line_comes_after_a_forward_pass_and_names_the_phases(shared):
     assert shared.ready.state is ReplicaState.READY
     assert [name for name, _ in shared.ready.phases_s] == ["import", "map", "warmup"]
@@ -87,6 +88,7 @@ def test_unknown_routes_and_methods_are_told_apart(shared):
     assert shared.client.get("/generate").status_code == 405
 
 
+@pytest.mark.pitfall("S10")
 @pytest.mark.parametrize(
     "body",
     [
@@ -110,6 +112,7 @@ def test_a_prompt_that_cannot_be_served_is_refused_in_the_stream(shared):
     assert [(f.code, f.retryable) for f in answer.failed] == [("context_length_exceeded", False)]
 
 
+@pytest.mark.pitfall("S11")
 def test_nan_fails_one_request_only(shared):
     assert shared.generate(make_request("nan", (65, NAN_TOKEN), 4)).failed[0].code == "invalid_logits"
     assert len(shared.generate(make_request("fine", "hello", 2)).ids()) == 2
@@ -153,6 +156,7 @@ def test_counts_of_ended_requests_stay_until_acknowledged(shared):
     assert shared.client.post("/stats/ack", content=b"[]").status_code == 400
 
 
+@pytest.mark.pitfall("S5")
 def test_a_reader_that_goes_away_is_aborted_and_its_tokens_stay_counted(shared):
     aborts = shared.stats().aborts
     with shared.stream(make_request("gone", "hello", ENDLESS)) as frames:
@@ -163,6 +167,7 @@ def test_a_reader_that_goes_away_is_aborted_and_its_tokens_stay_counted(shared):
     assert seen[-1].completion_tokens <= counts.completion_tokens < ENDLESS
 
 
+@pytest.mark.pitfall("S5")
 def test_a_reader_that_goes_away_before_its_turn_is_aborted():
     with replica(kv_blocks=300) as running:
         with running.stream(make_request("first", "hello", ENDLESS, n=8)) as first:
@@ -174,6 +179,7 @@ def test_a_reader_that_goes_away_before_its_turn_is_aborted():
         assert [c.request_id for c in running.stats().ended] == ["first"]
 
 
+@pytest.mark.pitfall("Z1")
 def test_idle_time_counts_from_the_end_of_the_last_request(shared):
     with shared.stream(make_request("busy", "hello", ENDLESS)) as frames:
         next(frames)
@@ -319,6 +325,7 @@ def test_a_program_that_crashes_fails_every_request_and_ends_the_process():
         assert "engine_failed" in running.log()
 
 
+@pytest.mark.pitfall("Z3")
 def test_a_model_that_does_not_load_never_becomes_ready():
     with replica(is_broken=True) as running:
         assert running.ready is None

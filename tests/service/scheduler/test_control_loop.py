@@ -19,6 +19,7 @@ from tests.support.serving import deployed
 from tests.support.stage import RULES, SCALABLE, Stage
 
 
+@pytest.mark.pitfall("Z6")
 def test_at_zero_without_demand_nothing_is_started(stage: Stage, chat: Deployment) -> None:
     stage.tick()
     assert stage.launcher.specs == []
@@ -64,6 +65,7 @@ def test_a_lease_is_renewed_by_each_report(stage: Stage, chat: Deployment) -> No
     assert (lease.running, lease.waiting) == (3, 1)
 
 
+@pytest.mark.pitfall("Z7")
 def test_held_requests_scale_beyond_one(stage: Stage, chat: Deployment) -> None:
     stage.wake(chat, held=5)
     stage.tick()

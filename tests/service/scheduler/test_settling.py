@@ -235,6 +235,7 @@ def test_a_job_whose_worker_was_killed_is_enqueued_again(
     assert (broker.enqueued, state_of(database, job_id)) == ([job_id], JobState.QUEUED)
 
 
+@pytest.mark.pitfall("U2", "U3")
 def test_a_job_that_kills_its_workers_fails_at_the_third_loss(
     database: Database, broker: Broker, keeper: JobKeeper, job_id: str
 ) -> None:

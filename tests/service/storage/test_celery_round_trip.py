@@ -62,6 +62,7 @@ def test_an_enqueued_id_reaches_a_worker_once(r, valkey, start_worker, output):
     assert r.llen(COMPILE_QUEUE) == 0
 
 
+@pytest.mark.pitfall("U7")
 def test_no_result_is_kept(r, valkey, start_worker, output):
     enqueue_compile(make_celery(valkey.url), "job_1")
     start_worker()
@@ -69,6 +70,7 @@ def test_no_result_is_kept(r, valkey, start_worker, output):
     assert r.keys("celery-task-meta*") == []
 
 
+@pytest.mark.pitfall("U5")
 def test_a_message_is_acknowledged_when_it_is_taken_and_not_when_it_is_done(r, valkey, start_worker, output):
     enqueue_compile(make_celery(valkey.url), "job_slow")
     worker = start_worker()

@@ -132,6 +132,7 @@ def test_progress_is_readable_in_order(bench: Bench, make_job: MakeJob) -> None:
     assert fractions == sorted(fractions)
 
 
+@pytest.mark.pitfall("U5")
 def test_a_finished_job_is_not_claimed_again(bench: Bench, make_job: MakeJob) -> None:
     job = make_job()
     compiler = FakeCompiler()
@@ -173,6 +174,7 @@ def test_a_build_that_was_deleted_is_made_again(bench: Bench, blobs: DiskBlobs, 
     assert (blobs.path(build.artifact_prefix) / "kernels.so").exists()
 
 
+@pytest.mark.pitfall("U17")
 def test_the_loser_of_a_race_takes_the_winners_build(
     bench: Bench, blobs: DiskBlobs, make_job: MakeJob
 ) -> None:
@@ -206,6 +208,7 @@ def test_what_only_the_bytes_show_fails_job_revision_and_upload_with_one_code(
     assert (ended.failure.code, ended.failure.message) == (code, "it is broken")
 
 
+@pytest.mark.pitfall("B26")
 def test_a_failed_compile_costs_nothing(bench: Bench, make_job: MakeJob, tenant: Tenant) -> None:
     bench.worker(raising(CompileFailed("no", code="unknown_architecture"))).run(make_job().id)
     assert bench.billed_seconds(tenant) == []
@@ -241,6 +244,7 @@ def test_bad_options_fail_before_anything_is_fetched(bench: Bench, make_job: Mak
     assert failure.code == "invalid_compile_options"
 
 
+@pytest.mark.pitfall("U3")
 def test_out_of_memory_fails_at_the_first_attempt_with_the_peak(bench: Bench, make_job: MakeJob) -> None:
     job = make_job()
     assert bench.worker(raising(CompileOutOfMemory(9 << 30, 8 << 30))).run(job.id) is Outcome.FAILED
@@ -249,6 +253,7 @@ def test_out_of_memory_fails_at_the_first_attempt_with_the_peak(bench: Bench, ma
     assert "9216 MiB" in failure.message
 
 
+@pytest.mark.pitfall("U2")
 def test_a_compile_that_dies_is_tried_three_times_then_fails_with_the_reason(
     bench: Bench, make_job: MakeJob
 ) -> None:
@@ -276,6 +281,7 @@ def test_a_fault_of_ours_is_retried_and_named(bench: Bench, make_job: MakeJob) -
     )
 
 
+@pytest.mark.pitfall("U6")
 def test_a_cancelled_job_stops_its_attempt(bench: Bench, make_job: MakeJob) -> None:
     job = make_job()
 
@@ -305,6 +311,7 @@ def test_a_job_cancelled_in_the_last_moment_publishes_no_revision(
     assert bench.billed_seconds(tenant) == []
 
 
+@pytest.mark.pitfall("U8")
 def test_a_worker_told_to_stop_hands_the_job_back(bench: Bench, make_job: MakeJob) -> None:
     job = make_job()
 
@@ -325,6 +332,7 @@ def test_a_stopping_worker_claims_nothing(bench: Bench, make_job: MakeJob) -> No
     assert bench.job(job.id).attempts == 0
 
 
+@pytest.mark.pitfall("U5")
 def test_a_worker_that_lost_its_job_writes_nothing_more(bench: Bench, make_job: MakeJob) -> None:
     job = make_job()
 
@@ -337,6 +345,7 @@ def test_a_worker_that_lost_its_job_writes_nothing_more(bench: Bench, make_job: 
     assert bench.job(job.id).worker_id == "wrk_2"
 
 
+@pytest.mark.pitfall("U5")
 def test_a_build_published_before_its_worker_died_is_found_and_billed(
     bench: Bench, blobs: DiskBlobs, make_job: MakeJob, tenant: Tenant
 ) -> None:

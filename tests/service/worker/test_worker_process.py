@@ -108,6 +108,7 @@ def test_a_delivered_job_is_compiled(start: Start, app: Celery, eye: Eye, make_j
     assert eventually(lambda: eye.is_in(job, JobState.SUCCEEDED))
 
 
+@pytest.mark.pitfall("U1")
 def test_one_delivered_twice_is_compiled_once(
     start: Start, app: Celery, eye: Eye, make_job: MakeJob, tenant: Tenant
 ) -> None:
@@ -119,6 +120,7 @@ def test_one_delivered_twice_is_compiled_once(
     assert (eye.job(first).attempts, eye.billed(tenant)) == (1, 2)
 
 
+@pytest.mark.pitfall("U8")
 def test_sigterm_hands_the_job_back_and_ends_the_worker(
     start: Start, app: Celery, eye: Eye, make_job: MakeJob, redis: Redis
 ) -> None:
@@ -133,6 +135,7 @@ def test_sigterm_hands_the_job_back_and_ends_the_worker(
     assert not any(child.is_running() for child in children)
 
 
+@pytest.mark.pitfall("U2")
 def test_after_kill_9_another_attempt_starts_in_time_and_ends_with_one_build(
     start: Start,
     app: Celery,
@@ -168,6 +171,7 @@ def test_after_kill_9_another_attempt_starts_in_time_and_ends_with_one_build(
     assert (eye.job(job).losses, eye.billed(tenant)) == (1, 1)
 
 
+@pytest.mark.pitfall("U6")
 def test_a_cancelled_job_stops_and_the_next_one_runs(
     start: Start, app: Celery, eye: Eye, database: Database, make_job: MakeJob
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,7 @@ def test_a_completion_stream_joins_to_the_whole_answer(case: tuple[int, list[Eve
     assert joined == [[c["text"], c["finish_reason"]] for c in whole["choices"]]
 
 
+@pytest.mark.pitfall("S15", "B4")
 @given(answers())
 def test_b4_usage_comes_once_on_a_chunk_without_choices(case: tuple[int, list[Event]]) -> None:
     choices, script = case

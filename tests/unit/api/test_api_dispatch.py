@@ -85,6 +85,7 @@ async def test_a_request_is_billed_once_in_the_ledger(
     assert (row.counts.prompt_tokens, row.counts.completion_tokens) == (3, 3)
 
 
+@pytest.mark.pitfall("S15")
 async def test_a_stream_joins_to_the_whole_answer(
     gateway: Gateway, http: httpx.AsyncClient, replica: WireReplica
 ) -> None:
@@ -103,6 +104,7 @@ async def test_a_stream_joins_to_the_whole_answer(
     assert all(chunk["usage"] is None for chunk in chunks[:-2])
 
 
+@pytest.mark.pitfall("S15")
 async def test_continuous_usage_is_cumulative(http: httpx.AsyncClient, replica: WireReplica) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     stream = await http.post("/v1/completions", json=ask(stream=True, stream_options=options))
@@ -111,6 +113,7 @@ async def test_continuous_usage_is_cumulative(http: httpx.AsyncClient, replica: 
     assert totals[-1] == 3
 
 
+@pytest.mark.pitfall("S21")
 async def test_the_replica_gets_ids_limits_and_every_stop_id(
     http: httpx.AsyncClient, replica: WireReplica
 ) -> None:
@@ -131,6 +134,7 @@ async def test_many_prompts_are_answered_in_order_and_billed_together(
     assert billed(gateway) == {Meter.PROMPT_TOKENS: 3, Meter.COMPLETION_TOKENS: 12}
 
 
+@pytest.mark.pitfall("S15")
 async def test_cached_tokens_are_metered_apart_and_shown(
     gateway: Gateway, http: httpx.AsyncClient, replica: WireReplica
 ) -> None:
@@ -140,6 +144,7 @@ async def test_cached_tokens_are_metered_apart_and_shown(
     assert billed(gateway) == {Meter.PROMPT_TOKENS: 1, Meter.CACHED_TOKENS: 2, Meter.COMPLETION_TOKENS: 1}
 
 
+@pytest.mark.pitfall("S5", "B2")
 async def test_a_client_that_leaves_mid_stream_is_billed_once_for_what_was_generated(
     gateway: Gateway, tiny: Deployment, replica: WireReplica
 ) -> None:
@@ -161,6 +166,7 @@ async def test_a_client_that_leaves_mid_stream_is_billed_once_for_what_was_gener
     await asyncio.wait_for(_until(lambda: replica.aborted), 5)
 
 
+@pytest.mark.pitfall("S5")
 async def test_a_client_that_leaves_a_whole_answer_is_billed_once(
     gateway: Gateway, tiny: Deployment, replica: WireReplica
 ) -> None:
@@ -249,6 +255,7 @@ async def test_a_prompt_that_fills_the_context_is_refused_by_number(
     assert replica.requests == []
 
 
+@pytest.mark.pitfall("S17")
 async def test_a_length_above_the_room_is_clamped_and_announced(
     http: httpx.AsyncClient, replica: WireReplica
 ) -> None:
@@ -257,6 +264,7 @@ async def test_a_length_above_the_room_is_clamped_and_announced(
     assert replica.requests[0].max_tokens == 61
 
 
+@pytest.mark.pitfall("S17")
 async def test_strict_callers_get_a_400_instead_of_a_clamp(
     http: httpx.AsyncClient, replica: WireReplica
 ) -> None:

@@ -94,6 +94,7 @@ async def test_malformed_json_says_so(http: httpx.AsyncClient) -> None:
     assert response.json()["error"]["code"] == "invalid_json"
 
 
+@pytest.mark.pitfall("S11")
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999"])
 async def test_s11_numbers_that_json_does_not_have_are_refused(http: httpx.AsyncClient, literal: str) -> None:
     body = f'{{"model": "m", "prompt": "x", "temperature": {literal}}}'.encode()

@@ -74,6 +74,7 @@ async def woken(gateway: Gateway, times: int) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.pitfall("Z2")
 async def test_a_request_at_zero_wakes_the_deployment_and_is_answered(
     gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment, replica: WireReplica
 ) -> None:
@@ -85,6 +86,7 @@ async def test_a_request_at_zero_wakes_the_deployment_and_is_answered(
     assert "map;dur=20.0" in response.headers["server-timing"]
 
 
+@pytest.mark.pitfall("Z2")
 async def test_held_requests_are_visible_to_the_scheduler_and_forgotten_afterwards(
     gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment, replica: WireReplica
 ) -> None:
@@ -98,6 +100,7 @@ async def test_held_requests_are_visible_to_the_scheduler_and_forgotten_afterwar
     assert gateway.leases.most_held == 1
 
 
+@pytest.mark.pitfall("Z3")
 async def test_a_starting_replica_gets_nothing(
     gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment, replica: WireReplica
 ) -> None:
@@ -109,6 +112,7 @@ async def test_a_starting_replica_gets_nothing(
     assert (await waiting).status_code == 200
 
 
+@pytest.mark.pitfall("Z12")
 async def test_a_held_stream_gets_headers_and_comments_before_its_tokens(
     gateway: Gateway, tiny: Deployment, replica: WireReplica
 ) -> None:
@@ -136,6 +140,7 @@ async def test_a_stream_that_is_given_up_ends_with_an_error_frame(gateway: Gatew
     assert exchange.body.endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.pitfall("Z10")
 async def test_more_held_requests_than_allowed_are_refused(
     gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment, replica: WireReplica
 ) -> None:
@@ -147,6 +152,7 @@ async def test_more_held_requests_than_allowed_are_refused(
     assert [r.status_code for r in await asyncio.gather(*waiting)] == [200, 200]
 
 
+@pytest.mark.pitfall("Z10")
 async def test_z10_held_requests_are_released_by_slots(
     gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment, replica: WireReplica
 ) -> None:
@@ -177,6 +183,7 @@ async def test_a_freed_slot_is_used_although_the_lease_still_says_full(
     assert (await http.post("/v1/completions", json=BODY)).status_code == 200
 
 
+@pytest.mark.pitfall("S5")
 async def test_a_client_that_leaves_while_held_frees_its_place_and_pays_nothing(
     gateway: Gateway, tiny: Deployment
 ) -> None:
@@ -243,6 +250,7 @@ async def test_a_deployment_deleted_meanwhile_answers_404(
     assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
 
 
+@pytest.mark.pitfall("S10")
 async def test_bad_input_gets_its_own_status_instead_of_being_held(
     gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment
 ) -> None:

@@ -201,6 +201,7 @@ async def test_a_key_that_can_not_be_is_refused(http: httpx.AsyncClient, body: d
     assert (await http.post("/api/v1/keys", json=body)).status_code == 400
 
 
+@pytest.mark.pitfall("B19")
 async def test_b19_money_is_a_string_that_keeps_every_digit(http: httpx.AsyncClient) -> None:
     body = {"name": "k", "spend_cap_nano_usd": "9007199254740993"}
     made = (await http.post("/api/v1/keys", json=body)).json()

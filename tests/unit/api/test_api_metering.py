@@ -42,6 +42,7 @@ async def replica(gateway: Gateway, chatty: Deployment, tmp_path: Path) -> Async
         yield made
 
 
+@pytest.mark.pitfall("B5")
 async def test_b5_every_route_that_generates_is_metered(
     gateway: Gateway, http: httpx.AsyncClient, replica: WireReplica
 ) -> None:
@@ -58,6 +59,7 @@ async def test_b5_every_route_that_generates_is_metered(
             assert {row.event.meter: row.event.quantity for row in rows}[Meter.COMPLETION_TOKENS] == 2
 
 
+@pytest.mark.pitfall("B6")
 async def test_b6_concurrent_requests_never_spend_more_than_the_cap(
     gateway: Gateway, chatty: Deployment, replica: WireReplica
 ) -> None:
@@ -144,6 +146,7 @@ def account(gateway: Gateway) -> Account:
     return made
 
 
+@pytest.mark.pitfall("B26")
 @pytest.mark.parametrize(
     ("ending", "counts", "expected"),
     [
@@ -175,6 +178,7 @@ async def test_settling_again_bills_nothing(gateway: Gateway, account: Account) 
     assert billed == [Counts(10, 0, 5), Counts()]
 
 
+@pytest.mark.pitfall("B4")
 def test_a_tally_believes_the_last_cumulative_count_of_each_sequence() -> None:
     tally = Tally()
     for frame in (

@@ -72,6 +72,7 @@ async def test_a_chat_stream_joins_to_the_answer_and_starts_with_the_role(
     assert chunks[-1].usage.completion_tokens == 5
 
 
+@pytest.mark.pitfall("S20")
 async def test_user_text_never_becomes_control_tokens(
     client: openai.AsyncOpenAI, replica: WireReplica
 ) -> None:
@@ -81,6 +82,7 @@ async def test_user_text_never_becomes_control_tokens(
     assert (ids.count(IM_START), ids.count(IM_END)) == (2, 1)
 
 
+@pytest.mark.pitfall("S18")
 async def test_a_template_refusal_is_a_400_with_its_message(
     client: openai.AsyncOpenAI, replica: WireReplica
 ) -> None:
@@ -208,6 +210,7 @@ async def test_the_clients_iterator_raises_on_a_mid_stream_error(
         [chunk async for chunk in stream]
 
 
+@pytest.mark.pitfall("S23")
 async def test_defaults_come_from_the_model_and_can_be_read(
     gateway: Gateway, client: openai.AsyncOpenAI, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def refusal_of(**fields: Any) -> InvalidInput:
     return invalid_body(caught.value.errors())
 
 
+@pytest.mark.pitfall("S11")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -187,6 +188,7 @@ def test_a_bad_message_is_refused_by_its_path(messages: list[Any], param: str) -
     assert invalid_body(caught.value.errors()).param == param
 
 
+@pytest.mark.pitfall("S10")
 def test_s10_a_fraction_as_top_k_is_a_400() -> None:
     assert refusal_of(top_k=0.01).param == "top_k"
 
@@ -216,6 +218,7 @@ def test_an_unsupported_parameter_has_a_code_of_its_own() -> None:
     assert caught.value.code == "unsupported_parameter"
 
 
+@pytest.mark.pitfall("S23")
 def test_s23_the_request_comes_before_the_model_and_the_model_before_openai() -> None:
     defaults = SamplingDefaults(temperature=0.1, top_k=64, repetition_penalty=1.2)
     values = params.sampling(completion(temperature=0.7), defaults)
@@ -237,6 +240,7 @@ def fit(prompt: int, asked: int | None, *, context: int = 100, pool: int = 1000,
     return params.fit_length(prompt, asked, context, pool, is_strict=strict, prompt_param="prompt")
 
 
+@pytest.mark.pitfall("S17")
 def test_s17_a_length_is_clamped_to_the_room_and_says_so() -> None:
     assert fit(90, 5) == params.Fit(5)
     assert fit(90, 65_535) == params.Fit(10, clamped_from=65_535)
@@ -245,6 +249,7 @@ def test_s17_a_length_is_clamped_to_the_room_and_says_so() -> None:
     assert fit(100, 0) == params.Fit(0)
 
 
+@pytest.mark.pitfall("S17")
 def test_s17_a_strict_caller_gets_every_number_instead() -> None:
     with pytest.raises(ContextLengthExceeded, match=r"90 prompt tokens and 50 .* 140.* 100.* 10 tokens fit"):
         fit(90, 50, strict=True)
@@ -256,6 +261,7 @@ def test_a_prompt_without_room_for_a_token_is_refused(prompt: int) -> None:
         fit(prompt, 1)
 
 
+@pytest.mark.pitfall("S6")
 def test_s6_a_prompt_that_the_pool_can_never_hold_is_refused_at_once() -> None:
     with pytest.raises(params.PromptTooLarge, match="50"):
         fit(60, 1, pool=50)

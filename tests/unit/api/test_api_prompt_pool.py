@@ -48,6 +48,7 @@ async def test_a_chat_is_rendered_with_the_models_template(pool: PromptPool, tok
     ]  # fmt: skip
 
 
+@pytest.mark.pitfall("S18")
 async def test_s18_a_template_that_raises_is_the_callers_400(pool: PromptPool, tokenizer: str) -> None:
     call = {"op": "chat", "messages": [{"role": "tool", "content": "a"}], "variables": {}}
     with pytest.raises(InvalidInput, match="no tools here") as caught:
@@ -55,6 +56,7 @@ async def test_s18_a_template_that_raises_is_the_callers_400(pool: PromptPool, t
     assert caught.value.param == "messages"
 
 
+@pytest.mark.pitfall("S18")
 async def test_a_late_child_is_replaced_and_its_caller_refused(tokenizer: str) -> None:
     pool = PromptPool(size=1, queue=2, time_limit_s=0.3)
     with pytest.raises(PromptTimeout) as caught:

@@ -155,6 +155,7 @@ async def test_an_empty_file_is_refused_at_creation(http: httpx.AsyncClient, che
     assert error["code"] == "empty_file"
 
 
+@pytest.mark.pitfall("S27", "U22")
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pkl"])
 async def test_a_pickle_is_refused_by_its_name(http: httpx.AsyncClient, checkpoint: Path, name: str) -> None:
     body = announcement(checkpoint)
@@ -172,6 +173,7 @@ async def test_an_unknown_architecture_is_refused_at_creation(
     assert "unknown_architecture" in {p["code"] for p in error["problems"]}
 
 
+@pytest.mark.pitfall("S25")
 async def test_s25_a_missing_shard_is_refused_by_name(http: httpx.AsyncClient, sharded: Path) -> None:
     body = announcement(sharded)
     gone = next(f["name"] for f in body["files"] if "00002" in f["name"])
@@ -201,6 +203,7 @@ async def test_every_problem_is_told_at_once(http: httpx.AsyncClient, checkpoint
     assert all(set(p) == {"code", "message", "where"} for p in error["problems"])
 
 
+@pytest.mark.pitfall("U11")
 async def test_u11_parts_below_the_least_size_are_refused_at_creation(
     http: httpx.AsyncClient, checkpoint: Path
 ) -> None:
@@ -227,6 +230,7 @@ def config_part(created: dict[str, Any]) -> tuple[str, int]:
     return file["missing_parts"][0]["url"], file["missing_parts"][0]["size_bytes"]
 
 
+@pytest.mark.pitfall("U10")
 async def test_a_part_that_differs_from_its_digest_is_refused(
     gateway: Gateway, http: httpx.AsyncClient, created: dict[str, Any]
 ) -> None:
@@ -236,6 +240,7 @@ async def test_a_part_that_differs_from_its_digest_is_refused(
     assert not [key for key in gateway.services.files.blobs.keys("uploads") if ".part" in key]
 
 
+@pytest.mark.pitfall("U10")
 async def test_wrong_bytes_are_found_at_complete_and_can_be_replaced(
     http: httpx.AsyncClient, created: dict[str, Any], checkpoint: Path
 ) -> None:

@@ -49,12 +49,14 @@ def test_the_random_seed_counts_only_when_the_request_has_none():
     assert answer(make_engine(), free, 1).ids() != answer(make_engine(), free, 2).ids()
 
 
+@pytest.mark.pitfall("S8")
 @pytest.mark.parametrize("budget", [8, 9, 16, 64])
 def test_chunk_sizes_change_nothing(budget):
     request = make_request("r", bytes(range(32, 132)), 10, sampling=SAMPLED)
     assert answer(make_engine(budget=budget), request).ids() == expected_ids(request)
 
 
+@pytest.mark.pitfall("S15")
 def test_n_sequences_differ_by_stream_and_the_prompt_is_counted_once():
     request = make_request("r", "a prompt of some blocks", 10, n=4, sampling=SAMPLED)
     got = answer(make_engine(), request)
@@ -93,6 +95,7 @@ def test_max_tokens_ends_with_length():
     assert answer(scripted_engine("abcdef"), make_request("r", "1234", 3)).reasons == [FinishReason.LENGTH]
 
 
+@pytest.mark.pitfall("S21")
 @pytest.mark.parametrize("stop_id", [STOP_TOKEN, ord("X"), ord("Y")])
 def test_any_of_several_stop_ids_stops_without_text(stop_id):
     request = make_request("r", "1234", 50, stop_ids=(STOP_TOKEN, ord("X"), ord("Y")))
@@ -101,6 +104,7 @@ def test_any_of_several_stop_ids_stops_without_text(stop_id):
     assert got.ended[0].completion_tokens == 3
 
 
+@pytest.mark.pitfall("S2")
 def test_a_stop_string_ends_the_text_before_it():
     got = answer(scripted_engine("ABCDEFGHIJKL"), make_request("r", "1234", 50, stop=("DEFGHIJ", "zz")))
     assert (got.text(), got.reasons) == ("ABC", [FinishReason.STOP])
@@ -118,12 +122,14 @@ def test_text_held_at_the_end_comes_out():
     assert (got.text(), got.reasons) == ("ABCDEF", [FinishReason.LENGTH])
 
 
+@pytest.mark.pitfall("S1")
 def test_a_character_split_over_tokens_comes_out_whole():
     got = answer(scripted_engine("ď🦊語"), make_request("r", "1234", 9))
     assert got.text() == "ď🦊語"
     assert all("\ufffd" not in d.text for d in got.deltas)
 
 
+@pytest.mark.pitfall("S1")
 def test_a_character_cut_by_the_end_becomes_a_replacement_only_then():
     got = answer(scripted_engine("a🦊"), make_request("r", "1234", 3))
     assert [d.text for d in got.deltas] == ["a", "", "\ufffd"]

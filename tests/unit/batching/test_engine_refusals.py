@@ -24,6 +24,7 @@ from tests.support.fake_program import NAN_TOKEN, VOCABULARY, ByteDetokenizer, F
 NAN, INFINITY = float("nan"), float("inf")
 
 
+@pytest.mark.pitfall("S6")
 def test_a_prompt_larger_than_the_pool_is_refused_at_once_and_neighbours_proceed():
     engine = make_engine(kv_blocks=8)
     neighbour = make_request("n", "hello", 5)
@@ -115,6 +116,7 @@ def test_limits_that_the_program_cannot_meet_are_refused(config):
         Engine(config, SampledProgram(FakeProgram(8), lambda: 0.0), ByteDetokenizer())
 
 
+@pytest.mark.pitfall("S11")
 def test_logits_that_are_not_numbers_fail_that_request_only():
     engine = make_engine()
     neighbours = [make_request(f"n{i}", f"hello {i}", 8) for i in range(3)]
@@ -128,6 +130,7 @@ def test_logits_that_are_not_numbers_fail_that_request_only():
     assert engine.stats().kv_blocks_used == 0
 
 
+@pytest.mark.pitfall("S5")
 def test_a_queued_request_is_aborted_without_having_started():
     engine = make_engine(sequences=1)
     engine.submit(make_request("first", "hello"), random_seed=1)
@@ -139,6 +142,7 @@ def test_a_queued_request_is_aborted_without_having_started():
     assert "queued" not in drain(engine)
 
 
+@pytest.mark.pitfall("S5")
 def test_a_prefilling_request_is_aborted_and_its_blocks_are_free():
     engine = make_engine(budget=8)
     engine.submit(make_request("r", bytes(60), 4), random_seed=1)
@@ -150,6 +154,7 @@ def test_a_prefilling_request_is_aborted_and_its_blocks_are_free():
     assert not engine.has_work
 
 
+@pytest.mark.pitfall("S5")
 def test_a_decoding_request_is_aborted_with_the_tokens_it_made():
     engine = make_engine()
     engine.submit(make_request("r", "hello", 50, n=2), random_seed=1)

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -126,6 +127,7 @@ def play(trace: list[object], kv_blocks: int, budget: int, sequences: int) -> Ru
     return run
 
 
+@pytest.mark.pitfall("S8")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     trace=actions,
@@ -149,6 +151,7 @@ def test_no_trace_changes_an_answer_or_loses_a_block(trace, kv_blocks, sequences
             assert f.completion_tokens == len(made)
 
 
+@pytest.mark.pitfall("S8")
 def test_sixteen_mixed_requests_answer_as_if_alone():
     rng = random.Random(5)
     trace: list[object] = []

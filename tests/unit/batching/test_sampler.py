@@ -79,6 +79,7 @@ def test_greedy_picks_the_largest_and_the_lowest_id_among_equals():
     assert sample(logits, [SamplingRow(), SamplingRow()]).ids.tolist() == [1, 0]
 
 
+@pytest.mark.pitfall("S11")
 def test_a_temperature_near_zero_works_like_greedy():
     logits = random_logits(1)
     greedy = sample(logits, [SamplingRow()]).ids
@@ -132,6 +133,7 @@ def test_the_token_that_crosses_top_p_is_kept():
     assert set(drawn.tolist()) == {0, 1}
 
 
+@pytest.mark.pitfall("S8")
 def test_a_row_ignores_its_neighbours():
     logits = random_logits(9, rows=16)
     rows = [SamplingRow(temperature=0.2 * (i % 5), top_p=0.9, seed=i, position=i) for i in range(16)]
@@ -201,6 +203,7 @@ def test_penalties_follow_their_formulas(row, expected):
     assert np.allclose(counts / 8000, weights / weights.sum(), atol=0.02)
 
 
+@pytest.mark.pitfall("S11")
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("row", [SamplingRow(), SamplingRow(temperature=1.0), SamplingRow(suppressed=(3,))])
 def test_a_broken_row_is_reported_and_its_neighbours_are_untouched(bad, row):

@@ -29,16 +29,19 @@ def by_definition(stops: tuple[str, ...], text: str) -> tuple[str, str | None]:
     return text, None
 
 
+@pytest.mark.pitfall("S2")
 def test_a_stop_split_over_tokens_never_leaks():
     assert run(("DEFGHIJ",), ["ABC", "DEF", "GH", "IJ", "K"]) == ("ABC", "DEFGHIJ")
 
 
+@pytest.mark.pitfall("S2")
 def test_text_is_held_only_while_it_may_become_a_stop():
     matcher = StopMatcher(("DEFGHIJ",))
     assert matcher.push("ABCDEF") == Released("ABC")
     assert matcher.push("X") == Released("DEFX")
 
 
+@pytest.mark.pitfall("S2")
 def test_the_held_text_is_the_longest_suffix_that_begins_a_stop():
     matcher = StopMatcher(("aab", "abc"))
     assert matcher.push("xaa") == Released("x")

@@ -69,6 +69,7 @@ ROPES = {
 }
 
 
+@pytest.mark.pitfall("S28")
 @pytest.mark.parametrize("rope", ROPES.values(), ids=ROPES.keys())
 def test_frequencies_are_those_of_transformers(rope: dict[str, Any]) -> None:
     raw = {
@@ -81,6 +82,7 @@ def test_frequencies_are_those_of_transformers(rope: dict[str, Any]) -> None:
     assert np.allclose(inverse_frequencies(ours.rope, ours.head_dim), theirs, rtol=3e-7, atol=0)
 
 
+@pytest.mark.pitfall("S28")
 @pytest.mark.parametrize("kind", ["dynamic", "yarn", "longrope", "su", "mrope", ["linear"]])
 def test_other_scalings_are_refused_by_name(kind: object) -> None:
     assert problems(rope_scaling={"rope_type": kind, "factor": 2.0}) == [
@@ -123,6 +125,7 @@ def test_absent_fields_take_the_defaults_of_the_class() -> None:
     assert ours.rope.theta == theirs.rope_parameters["rope_theta"]
 
 
+@pytest.mark.pitfall("S21")
 def test_every_end_of_sequence_id_is_kept() -> None:
     assert config(eos_token_id=[128001, 128008, 128009]).eos_token_ids == (128001, 128008, 128009)
 

@@ -44,6 +44,7 @@ def test_every_promised_tensor_is_located(variant: str, tmp_path: Path) -> None:
     assert {name: where.shape for name, where in info.tensors.items()} == expected_tensors(info.config)
 
 
+@pytest.mark.pitfall("S25")
 def test_the_shards_of_an_index_are_read_and_nothing_else(tmp_path: Path) -> None:
     write_tiny_checkpoint(tmp_path, "sharded")
     (tmp_path / "consolidated.safetensors").write_bytes(b"junk")
@@ -81,6 +82,7 @@ def test_divisors_in_a_gguf_mean_what_llama3_means(tmp_path: Path) -> None:
     assert inverse_frequencies(single.rope, single.head_dim) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.pitfall("G2")
 def test_rows_to_put_back_are_marked(tmp_path: Path) -> None:
     info = inspect_directory(write_tiny_gguf(tmp_path / "m.gguf", "biases"))
     marked = {
@@ -94,23 +96,27 @@ def test_rows_to_put_back_are_marked(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.pitfall("S24")
 def test_s24_a_tied_head_that_equals_the_embedding_is_ignored(tmp_path: Path) -> None:
     tensors = tiny_tensors(TINY["gqa"])
     rewrite(tmp_path, {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"]})
     assert "lm_head.weight" not in inspect_directory(tmp_path).tensors
 
 
+@pytest.mark.pitfall("S24")
 def test_s24_a_tied_head_that_differs_is_refused(tmp_path: Path) -> None:
     tensors = tiny_tensors(TINY["gqa"])
     rewrite(tmp_path, {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"] + 1})
     assert codes(tmp_path) == [(ProblemCode.TIED_HEAD_DIFFERS, "lm_head.weight")]
 
 
+@pytest.mark.pitfall("S24")
 def test_s24_an_untied_model_without_a_head_is_refused(tmp_path: Path) -> None:
     rewrite(tmp_path, tiny_tensors(TINY["gqa"]), tie_word_embeddings=False)
     assert codes(tmp_path) == [(ProblemCode.MISSING_TENSOR, "lm_head.weight")]
 
 
+@pytest.mark.pitfall("S24")
 def test_s24_a_nested_head_is_found(tmp_path: Path) -> None:
     tensors = tiny_tensors(TINY["untied"])
     tensors["model.lm_head.weight"] = tensors.pop("lm_head.weight")
@@ -130,6 +136,7 @@ def test_buffers_of_old_checkpoints_are_ignored(tmp_path: Path) -> None:
     assert set(info.tensors) == set(expected_tensors(info.config))
 
 
+@pytest.mark.pitfall("S25")
 def test_s25_a_missing_shard_is_named(tmp_path: Path) -> None:
     write_tiny_checkpoint(tmp_path, "sharded")
     (tmp_path / "model-00002-of-00003.safetensors").unlink()
@@ -146,18 +153,21 @@ def test_a_shard_that_lacks_its_tensor_is_named(tmp_path: Path) -> None:
     assert (ProblemCode.MISSING_TENSOR, "model.embed_tokens.weight") in codes(tmp_path)
 
 
+@pytest.mark.pitfall("S26")
 def test_s26_a_truncated_file_is_named(tmp_path: Path) -> None:
     path = write_tiny_checkpoint(tmp_path) / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     assert codes(tmp_path) == [(ProblemCode.TRUNCATED_FILE, "model.safetensors")]
 
 
+@pytest.mark.pitfall("S26")
 def test_s26_a_truncated_gguf_is_named(tmp_path: Path) -> None:
     path = write_tiny_gguf(tmp_path / "m.gguf")
     path.write_bytes(path.read_bytes()[:-1000])
     assert codes(path) == [(ProblemCode.TRUNCATED_FILE, "m.gguf")]
 
 
+@pytest.mark.pitfall("S26")
 @pytest.mark.parametrize(
     ("name", "content", "code"),
     [
@@ -174,6 +184,7 @@ def test_a_file_that_is_something_else_is_named(name: str, content: bytes, code:
     assert [each for each, _ in codes(tmp_path)] == [code]
 
 
+@pytest.mark.pitfall("S27", "U22")
 def test_s27_a_folder_of_pickles_is_refused_unread(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     write_tiny_checkpoint(tmp_path)

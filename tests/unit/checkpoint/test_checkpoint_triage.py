@@ -54,6 +54,7 @@ def test_names_alone_are_enough_for_a_first_judgement() -> None:
     assert found(FILES, None) == []
 
 
+@pytest.mark.pitfall("U18")
 @pytest.mark.parametrize(
     "name",
     [
@@ -84,6 +85,7 @@ def test_a_plain_name_is_accepted(name: str) -> None:
     assert name_fault(name) is None
 
 
+@pytest.mark.pitfall("S27", "U22")
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "a.pt", "a.PTH", "x/y.ckpt", "a.pkl"])
 def test_a_pickle_is_refused_with_advice(name: str) -> None:
     (problem,) = triage({**FILES, name: 5}, CONFIG)
@@ -136,6 +138,7 @@ def test_a_hopeless_upload_gets_a_bounded_list() -> None:
     assert problems[-1].code == ProblemCode.TOO_MANY_PROBLEMS
 
 
+@pytest.mark.pitfall("S25")
 def test_missing_shards_are_each_named(tmp_path: Path) -> None:
     files, config, heads = announced(write_tiny_checkpoint(tmp_path, "sharded"))
     gone = ["model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"]
@@ -150,6 +153,7 @@ def test_an_index_that_was_not_sent_is_not_judged(tmp_path: Path) -> None:
     assert triage(files, config, {}) == ()
 
 
+@pytest.mark.pitfall("S25")
 def test_a_stray_file_beside_the_index_is_not_read(tmp_path: Path) -> None:
     write_tiny_checkpoint(tmp_path, "sharded")
     (tmp_path / "stray.safetensors").write_bytes(b"not a safetensors file")
@@ -179,6 +183,7 @@ def test_tensors_that_do_not_fit_the_config_are_each_named(tmp_path: Path) -> No
     assert len(found_now) == 10
 
 
+@pytest.mark.pitfall("S24")
 def test_an_untied_model_without_a_head_is_refused(tmp_path: Path) -> None:
     files, config, heads = announced(write_tiny_checkpoint(tmp_path, "gqa"))
     assert [

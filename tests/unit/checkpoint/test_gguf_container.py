@@ -165,6 +165,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.pitfall("S26")
 @pytest.mark.parametrize(("file", "code"), DAMAGE.values(), ids=DAMAGE.keys())
 def test_each_kind_of_damage_has_its_code(file: bytes, code: ProblemCode) -> None:
     assert code_of(file) == code
@@ -183,6 +184,7 @@ def test_no_damage_escapes_as_another_error(data: st.DataObject) -> None:
     assert _outcome(_damaged(whole[:cut], flips)) in ("read", "refused")
 
 
+@pytest.mark.pitfall("S26")
 @given(st.integers(0, 200), st.binary(min_size=8, max_size=8))
 @settings(max_examples=200, deadline=None)
 def test_a_hostile_count_allocates_nothing_like_what_it_claims(at: int, value: bytes) -> None:

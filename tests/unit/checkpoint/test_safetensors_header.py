@@ -56,6 +56,7 @@ def code_of(file: bytes, size: int | None = None) -> str:
     return caught.value.code
 
 
+@pytest.mark.pitfall("S26")
 def test_a_good_file_is_read_as_the_library_reads_it() -> None:
     entries = parsed(GOOD)
     expected = {
@@ -91,6 +92,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.pitfall("S26", "U24", "U27")
 @pytest.mark.parametrize("file", REFUSED.values(), ids=REFUSED.keys())
 def test_the_library_and_the_reader_both_refuse(file: bytes) -> None:
     assert (library_accepts(file), reader_accepts(file)) == (False, False)
@@ -107,6 +109,7 @@ def test_a_tensor_named_twice_is_refused() -> None:
     assert code_of(packed(b"{" + one + b"," + one + b"}", bytes(4))) == ProblemCode.BAD_HEADER
 
 
+@pytest.mark.pitfall("S26", "S27")
 @pytest.mark.parametrize(
     ("file", "code"),
     [
@@ -147,6 +150,7 @@ def test_a_header_parsed_by_the_client_is_checked_alike() -> None:
     assert read == {name: (e.dtype, e.shape, e.nbytes) for name, e in parsed(GOOD).items()}
 
 
+@pytest.mark.pitfall("S26", "U27")
 @given(st.data())
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_damage_escapes_as_another_error_or_past_the_library(data: st.DataObject) -> None:
@@ -169,6 +173,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.pitfall("S26", "U24")
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS.keys())
 def test_a_header_full_of_values_is_refused_before_it_is_parsed(text: bytes) -> None:
     file = packed(text)

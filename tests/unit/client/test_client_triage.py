@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from candela.client.source import read_source
 from compiler.checkpoint import ProblemCode, triage
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
@@ -19,6 +21,7 @@ def test_a_sharded_checkpoint_passes(tmp_path: Path) -> None:
     assert judged(write_tiny_checkpoint(tmp_path, "sharded")) == []
 
 
+@pytest.mark.pitfall("S25")
 def test_a_missing_shard_is_found_before_the_upload(tmp_path: Path) -> None:
     write_tiny_checkpoint(tmp_path, "sharded")
     (tmp_path / "model-00002-of-00003.safetensors").unlink()

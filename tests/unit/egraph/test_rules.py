@@ -99,6 +99,7 @@ def test_a_rule_without_its_guard_is_seen_by_the_oracle(name: str) -> None:
     assert is_seen(with_text(name, unguarded), rule.fires_on)
 
 
+@pytest.mark.pitfall("C32")
 @pytest.mark.parametrize(
     ("name", "text"),
     [

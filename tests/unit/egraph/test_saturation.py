@@ -121,6 +121,7 @@ def test_one_seed_gives_one_form() -> None:
     assert first is second
 
 
+@pytest.mark.pitfall("C11")
 def test_a_narrowing_cast_stays_at_the_root() -> None:
     definition = definition_of("product_bf16")
     assert all(f.kind is Kind.CAST and f.dtype is DType.BF16 for f in forms(definition, 2))

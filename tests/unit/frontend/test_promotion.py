@@ -26,11 +26,13 @@ def tensor(dtype: DType, rank: Rank) -> torch.Tensor:
     return torch.ones((2,) if rank is Rank.DIMENSIONED else (), dtype=TORCH[dtype])
 
 
+@pytest.mark.pitfall("C8")
 @pytest.mark.parametrize(("a", "b"), list(itertools.product(TENSORS, TENSORS)))
 def test_two_tensors_promote_as_in_pytorch(a, b):
     assert result_dtype([a, b]) is OURS[torch.result_type(tensor(*a), tensor(*b))]
 
 
+@pytest.mark.pitfall("C8")
 @pytest.mark.parametrize("scalar", SCALARS)
 @pytest.mark.parametrize("a", TENSORS)
 def test_a_tensor_and_a_number_promote_as_in_pytorch(a, scalar):
@@ -38,6 +40,7 @@ def test_a_tensor_and_a_number_promote_as_in_pytorch(a, scalar):
     assert ours is OURS[torch.result_type(tensor(*a), scalar)]
 
 
+@pytest.mark.pitfall("C8")
 @pytest.mark.parametrize(("a", "b"), list(itertools.product(DType, DType)))
 def test_types_promote_as_in_pytorch(a, b):
     assert promote_types(a, b) is OURS[torch.promote_types(TORCH[a], TORCH[b])]

@@ -55,6 +55,7 @@ def test_operators_agree_with_pytorch_in_value_and_dtype(operator, x, y):
     assert _same(ours(operator, x, y), operator(x, y))
 
 
+@pytest.mark.pitfall("C8")
 @pytest.mark.parametrize(
     "operator",
     [
@@ -76,6 +77,7 @@ def test_numbers_mix_as_in_pytorch(operator, x):
     assert _same(ours(operator, x), operator(x))
 
 
+@pytest.mark.pitfall("C1")
 @pytest.mark.parametrize(
     ("x", "y"), [_table(INTEGERS, INTEGERS), _table(FLOATS, FLOATS[[0, 1, 2, 5, 6, 7, 10]])]
 )
@@ -84,17 +86,20 @@ def test_remainder_has_the_divisors_sign_and_fmod_the_dividends(x, y):
     assert _same(ours(lambda a, b: a.fmod(b), x, y), torch.fmod(x, y))
 
 
+@pytest.mark.pitfall("C1")
 def test_the_remainders_that_are_often_wrong():
     x, y = torch.tensor([-7, 7], dtype=torch.int32), torch.tensor([3, -3], dtype=torch.int32)
     assert ours(lambda a, b: a % b, x, y).tolist() == [2, -2]
     assert ours(lambda a, b: a.fmod(b), x, y).tolist() == [-1, 1]
 
 
+@pytest.mark.pitfall("C6")
 def test_integer_division_floors():
     x, y = _table(INTEGERS, INTEGERS)
     assert _same(ours(lambda a, b: a // b, x, y), x // y)
 
 
+@pytest.mark.pitfall("C3")
 def test_zero_and_minus_zero_divide_apart_in_one_graph():
     out = ours(lambda x: x / 0.0 + x / -0.0 * 0.5, torch.tensor([1.0]))
     assert out.isnan().all()

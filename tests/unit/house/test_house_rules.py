@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.support.asserting import functions_that_assert
 from tests.support.repository import PACKAGES, ROOT, functions_in, python_files, short, tree_of, written_files
 
@@ -114,6 +116,7 @@ def test_http_errors_are_raised_by_the_gateway_only() -> None:
     assert lines_that_match(re.compile(r"\bHTTPException\b"), others) == []
 
 
+@pytest.mark.pitfall("S27", "U22")
 def test_no_code_unpickles() -> None:
     pattern = re.compile(r"^\s*(import|from) (pickle|dill|cloudpickle|joblib|shelve|marshal)\b")
     assert lines_that_match(pattern, python_files(*PACKAGES)) == []

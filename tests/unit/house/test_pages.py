@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from candela.cli.lazy import COMMANDS, load_command
-from docs.generate import commands, configuration, metrics
+from docs.generate import commands, configuration, metrics, pitfalls
 from tests.support.gateway import make_gateway
 from tests.support.repository import PACKAGES, ROOT, imported, pyproject, python_files, short, written_files
 from tests.support.routes import routes_of
@@ -21,11 +21,22 @@ REQUIREMENT = re.compile(r"^[A-Za-z0-9_.-]+")
 UNNAMED_ROUTES = ("/", "/favicon.ico", "/openapi.json", "/dashboard")
 
 
-@pytest.mark.parametrize("made", [configuration, commands, metrics], ids=lambda module: module.PAGE.name)
+@pytest.mark.parametrize(
+    "made", [configuration, commands, metrics, pitfalls], ids=lambda module: module.PAGE.name
+)
 def test_a_page_made_from_the_code_is_current(made: object) -> None:
     name = getattr(made, "__name__", "")
     module = importlib.import_module(name)
     assert module.PAGE.read_text(encoding="utf-8") == module.page(), f"run: python -m {name}"
+
+
+def test_every_pitfall_has_an_id_of_its_own() -> None:
+    ids = pitfalls.row_ids()
+    assert len(set(ids)) == len(ids) > 0
+
+
+def test_tests_are_marked_with_pitfalls_that_exist() -> None:
+    assert set(pitfalls.marked_files()) - set(pitfalls.row_ids()) == set()
 
 
 def test_every_setting_says_what_it_is() -> None:

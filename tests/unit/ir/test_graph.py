@@ -26,6 +26,7 @@ def test_equal_nodes_are_one_object(b):
     assert b.input("x", (T, 4), DType.F32) is x
 
 
+@pytest.mark.pitfall("C3")
 def test_constants_are_kept_apart_by_bits(b):
     assert b.const(0.0, DType.F32) is not b.const(-0.0, DType.F32)
     assert b.const(0.0, DType.F32) is not b.const(0.0, DType.F16)
@@ -66,6 +67,7 @@ def test_a_value_that_is_not_the_dtypes_is_refused(b, dtype, value):
         b.const(value, dtype)
 
 
+@pytest.mark.pitfall("C23")
 def test_one_name_is_one_leaf(b):
     b.input("x", (4,), DType.F32)
     with pytest.raises(GraphError, match="already"):
@@ -198,6 +200,7 @@ def test_aliases_over_matching_inputs_verify(b):
     assert graph.aliases == {"out": "x", "half": "y"}
 
 
+@pytest.mark.pitfall("C25")
 @pytest.mark.parametrize(
     "aliases", [{"out": "y"}, {"out": "z"}, {"none": "x"}, {"half": "x"}, {"out": "x", "same": "x"}]
 )

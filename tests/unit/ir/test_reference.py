@@ -122,12 +122,14 @@ def test_binary_ops_have_pytorchs_bits(op, theirs, dtype):
     assert same_bits(run(op, x, y), theirs(x, y))
 
 
+@pytest.mark.pitfall("C6")
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_division_has_pytorchs_bits(dtype):
     x, y = pairs(dtype)
     assert same_bits(run(Op.DIV, x, y), torch.div(x, y))
 
 
+@pytest.mark.pitfall("C1")
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_remainder_has_pytorchs_bits_where_the_quotient_is_finite(dtype):
     x, y = pairs(dtype)
@@ -148,11 +150,13 @@ def _nonzero_integer_pairs() -> tuple[torch.Tensor, torch.Tensor]:
     return x[kept], y[kept]
 
 
+@pytest.mark.pitfall("C1")
 def test_integer_remainder_truncates_as_pytorchs_fmod():
     x, y = _nonzero_integer_pairs()
     assert same_bits(run(Op.MOD, x, y), torch.fmod(x, y))
 
 
+@pytest.mark.pitfall("C6")
 def test_integer_division_floors_as_pytorchs():
     x, y = _nonzero_integer_pairs()
     assert same_bits(run(Op.FLOOR_DIV, x, y), torch.div(x, y, rounding_mode="floor"))
@@ -184,6 +188,7 @@ def test_a_sum_is_pytorchs_within_its_rounding(dtype, axis):
     assert close(run(Op.SUM, x, attr=axis), x.float().sum(axis).to(TORCH[dtype]), 4)
 
 
+@pytest.mark.pitfall("C10")
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
 def test_a_long_half_sum_accumulates_in_f32(dtype):
     x = torch.full((8192,), 0.125, dtype=TORCH[dtype])

@@ -74,6 +74,7 @@ def test_rows_visit_as_many_tiles_as_each_alone() -> None:
     assert visited == 2 * sum(map(tiles_up_to, POSITIONS))
 
 
+@pytest.mark.pitfall("C15")
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("name", ["sliding_window_attention", "window_of_two_masks"])
 def test_a_window_visits_the_tiles_that_it_touches(name: str, position: int) -> None:
@@ -87,6 +88,7 @@ def test_a_sequence_visits_its_own_length_of_a_paged_cache(length: int) -> None:
     assert machine.visited[stream_of(chosen("paged_attention"))] == 4 * ceil(length / BLOCK)
 
 
+@pytest.mark.pitfall("C15")
 def test_a_mask_without_an_order_bounds_nothing() -> None:
     definition = chosen("padded_attention")
     assert "upper" not in repr(row_kernel(chosen("padded_attention"), BLOCK)).replace("upper=None", "")
@@ -127,6 +129,7 @@ def test_a_condition_below_gives_an_upper_bound_and_is_proven_inside() -> None:
     assert assume(masked(BELOW), bounds.proven, []) is add(X, ZERO)
 
 
+@pytest.mark.pitfall("C15")
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
@@ -147,6 +150,7 @@ def test_one_unmasked_reduction_of_a_pass_keeps_the_whole_loop() -> None:
     assert derive("k", bodies, frozenset()).upper is None
 
 
+@pytest.mark.pitfall("C15")
 def test_a_condition_on_values_is_no_bound() -> None:
     by_value = binary(Kind.LT, X, load("y", [], DType.F32))
     assert derive("k", [(masked(by_value), Kind.MAX)], frozenset()).upper is None

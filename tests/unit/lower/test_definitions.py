@@ -135,6 +135,7 @@ def test_a_scatter_through_views_is_placed_in_the_layout_of_its_input() -> None:
     np.testing.assert_allclose(run_chained(graph, given)["cache"], wanted)
 
 
+@pytest.mark.pitfall("C25")
 def test_what_reads_a_scatter_reads_the_written_cache() -> None:
     trace = Trace()
     cache, slots, x = cached(trace)
@@ -144,6 +145,7 @@ def test_what_reads_a_scatter_reads_the_written_cache() -> None:
     assert [len(group) for group in stages(define(graph))] == [1, 1]
 
 
+@pytest.mark.pitfall("C25")
 def test_a_scatter_over_a_scatter_runs_after_it() -> None:
     trace = Trace()
     cache, slots, x = cached(trace)
@@ -154,6 +156,7 @@ def test_a_scatter_over_a_scatter_runs_after_it() -> None:
     assert [len(group) for group in stages(define(graph))] == [1, 1]
 
 
+@pytest.mark.pitfall("C25")
 def test_a_scatter_whose_old_value_is_read_elsewhere_is_refused() -> None:
     trace = Trace()
     cache, slots, x = cached(trace)
@@ -162,6 +165,7 @@ def test_a_scatter_whose_old_value_is_read_elsewhere_is_refused() -> None:
         define(graph)
 
 
+@pytest.mark.pitfall("C25")
 def test_a_scatter_over_a_computed_value_is_refused() -> None:
     trace = Trace()
     cache, slots, x = cached(trace)

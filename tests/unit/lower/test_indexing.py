@@ -83,6 +83,7 @@ def assert_inside(term: Term) -> None:
         assert high is None or found.max() <= bind(high, dims)
 
 
+@pytest.mark.pitfall("C7")
 @FEW
 @given(indices(), st.sampled_from(SIZES))
 def test_dividing_gives_the_quotient_and_the_remainder(term: Term, divisor: Size) -> None:
@@ -105,6 +106,7 @@ def test_what_is_proven_below_a_limit_is_below_it(term: Term, limit: Size) -> No
         assert not proven or (found.min() >= 0 and found.max() < bind(limit, dims))
 
 
+@pytest.mark.pitfall("C7")
 @FEW
 @given(indices(), st.integers(-3, 3), st.integers(-5, 5))
 def test_an_interval_holds_with_negative_coefficients_too(term: Term, by: int, offset: int) -> None:
@@ -151,6 +153,7 @@ def test_a_quotient_and_its_remainder_recombine_under_any_scale() -> None:
     assert recombined_term(split) is scale_index(x, 6)
 
 
+@pytest.mark.pitfall("C7")
 def test_different_quotients_do_not_recombine() -> None:
     quotient = make(Kind.FLOOR_DIV, (idx("p"), const_index(4)), DType.I32)
     rest = make(Kind.FLOOR_MOD, (idx("a"), const_index(4)), DType.I32)
@@ -158,6 +161,7 @@ def test_different_quotients_do_not_recombine() -> None:
     assert recombined_term(split) is split
 
 
+@pytest.mark.pitfall("C7")
 def test_an_index_read_from_memory_has_no_bounds() -> None:
     assert interval(Linear({load("table", [idx("a")], DType.I32): 1}, 0), AXES) == (None, None)
 

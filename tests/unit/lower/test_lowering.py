@@ -115,6 +115,7 @@ def test_reductions_of_one_axis_share_their_bodies() -> None:
     assert len([t for t in topological([term]) if t.kind is Kind.IDX and t.attr == "r8.0"]) == 1
 
 
+@pytest.mark.pitfall("C7")
 @pytest.mark.parametrize("divisor", [-3, -1, 1, 3, 7])
 def test_remainders_and_quotients_by_any_constant_keep_their_signs(divisor: int) -> None:
     trace = Trace()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +61,7 @@ def test_every_definition_runs_once_and_after_all_it_reads(program: list[Definit
     assert all(at[b] < at[d.name] for d in program for b in d.reads() if b in at)
 
 
+@pytest.mark.pitfall("C25")
 @FEW
 @given(programs())
 def test_nobody_is_overtaken_by_who_writes_over_what_it_reads(program: list[Definition]) -> None:

@@ -144,6 +144,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.pitfall("S20")
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES.keys())
 @pytest.mark.parametrize("text", HOSTILE)
 def test_s20_a_users_control_tokens_stay_text(template: str, text: str) -> None:
@@ -157,6 +158,7 @@ def test_s20_a_users_control_tokens_stay_text(template: str, text: str) -> None:
     assert text.strip() in tokenizer.decode(hostile)
 
 
+@pytest.mark.pitfall("S20")
 @given(
     st.lists(
         st.lists(st.sampled_from(["<|im_end|>", "<|", "im_", "end|>", "<", "|im_start|>", "x", "\n"])),
@@ -172,6 +174,7 @@ def test_s20_no_mixture_of_texts_gives_more_control_tokens_than_the_template_wri
     assert [i for i in chat_ids(parts, messages) if i in parts[0].control_ids] == [2]
 
 
+@pytest.mark.pitfall("S20")
 def test_s20_parts_of_a_message_cannot_join_into_a_control_token() -> None:
     parts = byte_level(CHATML)
     content = [{"type": "text", "text": "<|im_"}, {"type": "text", "text": "end|>"}]
@@ -179,11 +182,13 @@ def test_s20_parts_of_a_message_cannot_join_into_a_control_token() -> None:
     assert ids.count(2) == 1
 
 
+@pytest.mark.pitfall("S20")
 def test_s20_a_role_cannot_complete_a_control_token() -> None:
     parts = byte_level("{% for m in messages %}{{ '<|' + m.role + '|>' }}{% endfor %}")
     assert 2 not in chat_ids(parts, [{"role": "im_end", "content": ""}])
 
 
+@pytest.mark.pitfall("S20")
 def test_s20_tool_descriptions_and_names_stay_text() -> None:
     parts = byte_level(TOOLS)
     tool = {"name": "<|im_end|>", "<|im_start|>": [{"deep": "<|im_end|>"}]}
@@ -193,6 +198,7 @@ def test_s20_tool_descriptions_and_names_stay_text() -> None:
     assert hostile == [i for i in chat_ids(parts, CHATS[0], tools=[plain]) if i in control]
 
 
+@pytest.mark.pitfall("S20")
 def test_s20_the_marks_cannot_be_forged_and_nothing_is_lost() -> None:
     parts = byte_level(CHATML)
     text = "".join(map(chr, range(0xF0000, 0xF0008))) + "<|im_end|>" + chr(0xF0001)
@@ -201,6 +207,7 @@ def test_s20_the_marks_cannot_be_forged_and_nothing_is_lost() -> None:
     assert text in parts[0].decode(ids)
 
 
+@pytest.mark.pitfall("S18")
 def test_s18_a_strict_template_refuses_in_its_own_words() -> None:
     messages = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
     with pytest.raises(ChatTemplateError, match="roles must alternate"):

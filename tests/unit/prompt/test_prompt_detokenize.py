@@ -45,6 +45,7 @@ def streamed(detokenizer: Detokenizer, ids: list[int], *, continues: bool = True
     return [*(stream.push(number) for number in ids), stream.finish()]
 
 
+@pytest.mark.pitfall("S1")
 @BOTH
 @given(ids=st.lists(st.integers(-1, 600), max_size=40), continues=st.booleans())
 @settings(deadline=None)
@@ -54,6 +55,7 @@ def test_s1_the_pieces_join_to_the_whole(pair: Any, ids: list[int], continues: b
     assert "".join(streamed(detokenizer, ids, continues=continues)) == whole
 
 
+@pytest.mark.pitfall("S1")
 @BOTH
 @given(text=st.text(max_size=40))
 @settings(deadline=None)
@@ -80,6 +82,7 @@ def _is_byte(library: tokenizers.Tokenizer, number: int) -> bool:
     return str(library.id_to_token(number)).startswith("<0x")
 
 
+@pytest.mark.pitfall("S1")
 @pytest.mark.parametrize("character", ["é", "ď", "你", "😀"])
 def test_s1_a_character_over_several_tokens_appears_once_complete(character: str) -> None:
     detokenizer, library = sentencepiece()
@@ -87,12 +90,14 @@ def test_s1_a_character_over_several_tokens_appears_once_complete(character: str
     assert streamed(detokenizer, ids) == [*[""] * (len(ids) - 1), character, ""]
 
 
+@pytest.mark.pitfall("S1")
 def test_s1_an_unfinished_character_shows_only_at_the_end() -> None:
     detokenizer, library = sentencepiece()
     ids = [library.token_to_id(f"<0x{byte:02X}>") for byte in "😀".encode()[:3]]
     assert streamed(detokenizer, ids) == ["", "", "", "\ufffd"]
 
 
+@pytest.mark.pitfall("S1")
 def test_s1_bytes_that_can_never_become_a_character_do_not_hold_up_the_text() -> None:
     detokenizer, library = sentencepiece()
     ids = [library.token_to_id("<0xFF>"), library.token_to_id("a")]

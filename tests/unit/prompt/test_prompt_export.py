@@ -61,6 +61,7 @@ def test_candela_json_states_the_facts(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.pitfall("S21")
 def test_s21_any_id_of_any_config_stops(tmp_path: Path) -> None:
     changed(tmp_path, "config.json", eos_token_id=[2, 300])
     path = tmp_path / "generation_config.json"
@@ -68,6 +69,7 @@ def test_s21_any_id_of_any_config_stops(tmp_path: Path) -> None:
     assert exported(tmp_path).stop_ids == (0, 2, 300, 301)
 
 
+@pytest.mark.pitfall("S21")
 def test_s21_an_end_of_turn_that_the_template_writes_stops_too(tmp_path: Path) -> None:
     changed(tmp_path, "config.json", eos_token_id=0)
     (tmp_path / "generation_config.json").write_text("{}")

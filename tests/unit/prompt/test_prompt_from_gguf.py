@@ -71,6 +71,7 @@ def spm_oracle(metadata: dict[str, Any], text: str) -> list[int]:
     return ids
 
 
+@pytest.mark.pitfall("G1")
 @pytest.mark.parametrize("text", TEXTS)
 def test_g1_both_forms_of_a_checkpoint_give_the_same_ids(text: str, tmp_path: Path) -> None:
     write_tiny_checkpoint(tmp_path / "hf")
@@ -81,6 +82,7 @@ def test_g1_both_forms_of_a_checkpoint_give_the_same_ids(text: str, tmp_path: Pa
     assert first.facts == second.facts
 
 
+@pytest.mark.pitfall("G1")
 def test_g1_smollm_splits_digits_one_by_one_in_every_script() -> None:
     pieces = _pieces("smollm", "1st 2nd ١٢٣")
     assert pieces == [
@@ -108,6 +110,7 @@ def test_gpt2_splits_are_those_of_the_byte_level_pre_tokenizer(text: str) -> Non
     assert _pieces("gpt-2", text) == _split(_BYTE_LEVEL, text)
 
 
+@pytest.mark.pitfall("G1")
 @pytest.mark.parametrize(
     ("name", "text", "pieces"),
     [
@@ -130,6 +133,7 @@ def test_no_split_loses_text(name: str, text: str) -> None:
     assert "".join(_pieces(name, text)) == "".join(_split(_BYTE_LEVEL, text))
 
 
+@pytest.mark.pitfall("G1")
 @pytest.mark.parametrize("name", ["gemma4", "", None, 7])
 def test_g1_an_unknown_name_is_refused_not_guessed(name: object) -> None:
     with pytest.raises(UnsupportedTokenizer, match="pre-tokenizer"):
@@ -150,16 +154,19 @@ def test_sentencepiece_text_never_becomes_control_or_byte_tokens_by_spelling(tex
     assert not set(ids) & {0, 1, 2}
 
 
+@pytest.mark.pitfall("G3")
 def test_g3_a_sentencepiece_file_adds_bos_unless_it_says_otherwise() -> None:
     assert built(_spm()).encode("x")[0] == 1
     assert built(spm_metadata(**{"tokenizer.ggml.add_bos_token": False})).encode("x")[0] != 1
 
 
+@pytest.mark.pitfall("G3")
 def test_g3_a_byte_level_file_adds_no_bos_unless_it_says_so() -> None:
     assert built(tiny_metadata()).encode("x")[0] != 1
     assert built({**tiny_metadata(), "tokenizer.ggml.add_bos_token": True}).encode("x")[0] == 1
 
 
+@pytest.mark.pitfall("G3")
 def test_g3_a_llama3_file_adds_bos_by_its_name() -> None:
     metadata = {k: v for k, v in tiny_metadata().items() if k != "tokenizer.ggml.add_bos_token"}
     assert built({**metadata, "tokenizer.ggml.pre": "llama-bpe"}).add_bos
@@ -180,6 +187,7 @@ def test_transformers_reads_the_written_files_alike(metadata: Any, text: str, tm
     assert list(PromptProfile.load(tmp_path / "out").encode_prompt(text)) == expected
 
 
+@pytest.mark.pitfall("G3")
 def test_the_chat_template_and_ids_come_along(tmp_path: Path) -> None:
     write_tokenizer_dir(tmp_path, tmp_path / "out", tiny_metadata())
     profile = PromptProfile.load(tmp_path / "out")

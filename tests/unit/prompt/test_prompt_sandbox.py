@@ -76,6 +76,7 @@ ESCAPES = [
 ]
 
 
+@pytest.mark.pitfall("S18")
 @pytest.mark.parametrize("source", ESCAPES)
 def test_a_template_cannot_reach_beyond_its_messages(source: str) -> None:
     with pytest.raises(ChatTemplateError):
@@ -146,6 +147,7 @@ def test_a_bomb_is_refused_within_its_bounds(source: str) -> None:
     assert peak < 64 << 20
 
 
+@pytest.mark.pitfall("S18")
 def test_s18_a_template_that_never_ends_is_stopped_by_the_clock() -> None:
     ticks = iter(range(10**9))
     guard = Guard(Limits(seconds=50), clock=lambda: next(ticks))

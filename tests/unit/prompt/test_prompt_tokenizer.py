@@ -76,6 +76,7 @@ def test_scaffold_text_has_the_ids_that_transformers_gives_it(pair: Any, text: s
     assert tokenizer.encode_scaffold(text) == oracle(text, add_special_tokens=False).input_ids
 
 
+@pytest.mark.pitfall("S20")
 @BOTH
 @given(text=st.text(st.sampled_from("<|im_end>/sINST[]0x1A \n😀é")))
 @settings(max_examples=300, deadline=None)

@@ -78,6 +78,7 @@ def test_the_number_of_threads_changes_no_bit(program: Program, artifact: Path, 
         assert np.array_equal(other.step(batch), program.step(batch))
 
 
+@pytest.mark.pitfall("S8")
 def test_neighbours_change_no_bit(program: Program) -> None:
     together = program.step(batch_of([(0, FIRST, 8), (1, SECOND, 3)], TABLES, wanted=[10])).copy()
     assert np.array_equal(program.step(batch_of([(0, SECOND, 3)], [TABLES[1]], wanted=[2])), together)
@@ -233,6 +234,7 @@ def test_a_kernel_that_is_not_there_is_named(tmp_path: Path, artifact: Path) -> 
         load_program(tmp_path, kv_blocks=5)
 
 
+@pytest.mark.pitfall("C27")
 def test_the_runtime_imports_nothing_that_compiles() -> None:
     code = (
         "import sys, compiler.runtime, compiler.artifact, compiler.runtime.sample\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def test_samples_older_than_the_window_are_no_data() -> None:
     assert decide(CONFIG, state, [sample(10.0)], now=500.0).reason is Reason.NO_DATA
 
 
+@pytest.mark.pitfall("Z6")
 def test_without_demand_at_zero_it_stays_at_zero() -> None:
     decision = decide(CONFIG, initial_state(0, 0.0), [sample(1.0)], now=1.0)
     assert (decision.replicas, decision.reason) == (0, Reason.AT_ZERO)
@@ -62,6 +64,7 @@ def test_activation_scale_is_a_minimum_from_zero() -> None:
     assert decide(config, initial_state(0, 0.0), [sample(1.0, queued=1)], now=1.0).replicas == 2
 
 
+@pytest.mark.pitfall("Z7")
 def test_queued_requests_count_like_those_in_flight() -> None:
     config = replace(CONFIG, target_in_flight=1.0)
     samples = steady(10, until=100.0, in_flight=1, queued=2, ready=1)
@@ -86,6 +89,7 @@ def test_the_last_replica_goes_after_the_idle_timeout() -> None:
     assert (decision.replicas, decision.reason) == (0, Reason.IDLE)
 
 
+@pytest.mark.pitfall("Z1")
 def test_idle_counts_from_the_end_of_the_last_request_not_from_scale_up() -> None:
     state = ScalingState(desired=1, active_at=0.0)
     samples = [sample(95.0, in_flight=1, ready=1), sample(97.0, ready=1, idle_s=1.0)]

@@ -57,6 +57,7 @@ def test_a_new_revision_is_started_beside_the_old_one() -> None:
     assert plan(1, [ready("old", is_outdated=True)], DEADLINES) == Plan(starts=1)
 
 
+@pytest.mark.pitfall("Z11")
 def test_the_old_revision_serves_until_the_new_one_is_ready() -> None:
     assert plan(1, [ready("old", is_outdated=True), starting("new")], DEADLINES) == Plan()
 

@@ -85,6 +85,7 @@ def test_each_stage_reads_only_earlier_ones() -> None:
 # Buckets
 
 
+@pytest.mark.pitfall("C27")
 @pytest.mark.parametrize("batched", [1, 2, 16, 17, 512])
 def test_buckets_cover_every_step_size_once(batched: int) -> None:
     covered = [t for b in step_buckets(llama(2, batched)) for t in range(b.low, b.high + 1)]

@@ -80,6 +80,7 @@ def run(kernel: Any, trial: Trial) -> Array:
         return TileMachine(kernel, trial.inputs, trial.dims).run().astype(np.float32)
 
 
+@pytest.mark.pitfall("C32")
 @pytest.mark.parametrize("mutant", sorted(KERNEL_MUTANTS))
 @pytest.mark.parametrize("name", ["causal_attention", "paged_attention"])
 @pytest.mark.parametrize("block", [16, 64])
@@ -97,6 +98,7 @@ def test_a_sum_that_starts_at_one_is_refused() -> None:
     assert not first_refusal(trials_of("quotient", definition), lambda t: run(kernel, t)).is_accepted
 
 
+@pytest.mark.pitfall("C15")
 @pytest.mark.parametrize(
     "edit", [exchanged, moved(1), moved(-1)], ids=["anti-causal", "one more", "one less"]
 )
@@ -107,6 +109,7 @@ def test_a_wrong_mask_is_refused(name: str, edit: Callable[[Term], Term]) -> Non
     assert not verdict.is_accepted
 
 
+@pytest.mark.pitfall("C32")
 @pytest.mark.parametrize("name", ["attention", "grouped_attention", "paged_attention"])
 def test_leaving_out_the_maximum_is_refused_on_large_values(name: str) -> None:
     d = chosen(name)
@@ -129,6 +132,7 @@ def test_an_overflowing_correction_is_refused() -> None:
     assert not first_refusal(trials_of("inverted", definition), lambda t: run(kernel, t)).is_accepted
 
 
+@pytest.mark.pitfall("C10")
 def test_accumulating_in_bf16_is_refused() -> None:
     (instance,) = instances(graph_of("product"))
     d = instance.canonical

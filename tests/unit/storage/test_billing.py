@@ -38,22 +38,26 @@ BOOK = PriceBook(
 AMOUNTS = st.integers(-(10**20), 10**20)
 
 
+@pytest.mark.pitfall("B14")
 def test_a_million_small_events_sum_exactly():
     total = sum(rate(BOOK, Meter.PROMPT_TOKENS, 1) for _ in range(1_000_000))
     assert (exact_usd(total), rounded_usd(total)) == ("4.5", "4.50")
 
 
+@pytest.mark.pitfall("B15")
 def test_small_amounts_are_not_lost_beside_a_large_one():
     balance = parse_usd("1000000000") + 1000 * parse_usd("0.00000001")
     assert exact_usd(balance) == "1000000000.00001"
 
 
+@pytest.mark.pitfall("B17")
 def test_half_a_cent_is_rounded_away_from_zero():
     assert rounded_usd(parse_usd("2.675")) == "2.68"
     assert rounded_usd(parse_usd("-2.675")) == "-2.68"
     assert rounded_usd(parse_usd("2.674999999")) == "2.67"
 
 
+@pytest.mark.pitfall("B19")
 def test_money_survives_json_as_a_string():
     amount = 9_007_199_254_740_993
     text = json.loads(json.dumps({"cost": exact_usd(amount)}))["cost"]
@@ -127,6 +131,7 @@ def test_more_cached_than_prompt_tokens_are_not_billed():
     assert cost_of(book, TokenCounts(prompt_tokens=5, cached_tokens=9)) == rate(book, Meter.CACHED_TOKENS, 5)
 
 
+@pytest.mark.pitfall("B24")
 def test_an_event_is_priced_by_the_version_it_names():
     event = UsageEvent("ten_1", "req_1", Meter.COMPLETION_TOKENS, 1_000_000, "list-1", "chat", NOW)
     assert rate_event(event) == parse_usd("0.2")
@@ -139,6 +144,7 @@ def test_the_default_book_can_be_looked_up_by_its_version():
     assert price_book(book.version) is book
 
 
+@pytest.mark.pitfall("B21")
 @pytest.mark.parametrize(
     ("offset_s", "is_fine"),
     [(0, True), (300, True), (301, False), (-35 * 86_400, True), (-35 * 86_400 - 1, False)],

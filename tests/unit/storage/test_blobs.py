@@ -66,6 +66,7 @@ def test_a_conditional_create_does_not_replace(blobs):
     assert temporaries(blobs) == []
 
 
+@pytest.mark.pitfall("U17")
 def test_of_32_conditional_creates_one_wins(blobs):
     def create(n: int) -> int | None:
         try:
@@ -142,6 +143,7 @@ def test_composing_without_a_part_stores_nothing(blobs):
     assert (blobs.exists("whole"), temporaries(blobs)) == (False, [])
 
 
+@pytest.mark.pitfall("U10")
 def test_composed_parts_that_differ_from_the_digest_are_refused(blobs):
     blobs.put("p1", [b"one"])
     with pytest.raises(ChecksumMismatch):

@@ -48,6 +48,7 @@ def test_a_claim_sets_the_revision_compiling(conn, tenant):
     assert models.load_revision(conn, job.revision_id).state is RevisionState.COMPILING
 
 
+@pytest.mark.pitfall("U1")
 def test_a_job_under_a_live_lease_can_not_be_claimed(conn, tenant):
     job = a_job(conn, tenant)
     claim(conn, job)
@@ -62,6 +63,7 @@ def test_an_expired_lease_is_taken_over(conn, tenant):
     assert second.token > first.token
 
 
+@pytest.mark.pitfall("U1")
 def test_a_taken_over_attempt_can_write_nothing(conn, tenant):
     job = a_job(conn, tenant)
     stale = claim(conn, job).token
@@ -163,6 +165,7 @@ def test_failure_reaches_revision_and_upload_with_one_code(conn, tenant):
     assert (upload.state, upload.failure) == (UploadState.FAILED, reason)
 
 
+@pytest.mark.pitfall("U6")
 @pytest.mark.parametrize("is_running", [False, True])
 def test_an_open_job_is_cancelled_at_once(conn, tenant, is_running):
     job = a_job(conn, tenant)

@@ -34,6 +34,7 @@ def test_an_event_is_recorded_with_its_price(conn, tenant):
     assert (row.sequence, row.prev_hash) == (1, GENESIS)
 
 
+@pytest.mark.pitfall("B13")
 def test_an_events_id_is_derived_as_documented(conn, tenant):
     ledger.append(conn, event(tenant.id, attempt_epoch=2))
     (row,) = ledger.list_ledger(conn, tenant.id)
@@ -42,12 +43,14 @@ def test_an_events_id_is_derived_as_documented(conn, tenant):
     assert row.event_id == ledger.event_id(tenant.id, "req_1", Meter.PROMPT_TOKENS, 2)
 
 
+@pytest.mark.pitfall("B13")
 def test_the_same_event_again_is_a_replay(conn, tenant):
     ledger.append(conn, event(tenant.id))
     assert not ledger.append(conn, event(tenant.id))
     assert len(ledger.list_ledger(conn, tenant.id)) == 1
 
 
+@pytest.mark.pitfall("B22")
 def test_a_replay_three_days_later_seen_by_another_clock_is_still_a_replay(conn, tenant):
     ledger.append(conn, event(tenant.id), now=NOW)
     later = NOW + 3 * DAY_S
@@ -84,6 +87,7 @@ def test_nothing_is_not_an_event(conn, tenant, quantity):
         ledger.append(conn, event(tenant.id, quantity=quantity))
 
 
+@pytest.mark.pitfall("B21")
 def test_an_event_from_the_future_is_refused_with_its_own_code(conn, tenant):
     with pytest.raises(EventTimeRejected) as caught:
         ledger.append(conn, event(tenant.id, occurred_at=NOW + 600), now=NOW)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from storage import ledger
 from storage.billing import parse_usd
 from storage.db import Database
@@ -96,6 +98,7 @@ def test_a_request_settled_by_gateway_and_scheduler_at_once_is_billed_once(db):
         assert ledger.verify_chain(conn, tenant.id).is_intact
 
 
+@pytest.mark.pitfall("B6")
 def test_requests_at_once_do_not_pass_the_cap_together(db):
     tenant = make_tenant(db, cap=parse_usd("0.45"))
 

@@ -31,6 +31,7 @@ def test_the_parts_of_a_plan_add_up_to_the_file(size, part):
     assert 1 <= plan.length_of(plan.part_count) <= plan.part_size_bytes
 
 
+@pytest.mark.pitfall("U12")
 @given(size=st.integers(1, MAX_FILE_BYTES), part=st.integers(MIN_PART_BYTES, 64 * MIB))
 def test_a_plan_stays_within_the_stores_limits(size, part):
     plan = plan_parts(size, part)
@@ -44,6 +45,7 @@ def test_a_small_file_has_parts_of_the_default_size():
     assert [plan.length_of(n) for n in (1, 2, 3)] == [8 * MIB, 8 * MIB, 4 * MIB]
 
 
+@pytest.mark.pitfall("U12")
 def test_a_100_gib_file_fits_in_ten_thousand_parts():
     plan = plan_parts(100 * GIB)
     assert (plan.part_size_bytes, plan.part_count) == (11 * MIB, 9310)
@@ -100,6 +102,7 @@ def test_an_upload_without_files_is_refused():
     assert caught.value.code == "no_files"
 
 
+@pytest.mark.pitfall("U11")
 def test_parts_that_a_store_would_refuse_at_complete_are_refused_at_create():
     with pytest.raises(UploadRefused) as caught:
         check_files([a_file()], part_size_bytes=100)

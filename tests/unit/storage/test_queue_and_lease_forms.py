@@ -38,6 +38,7 @@ LEASE = ReplicaLease(
 )
 
 
+@pytest.mark.pitfall("U7")
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
@@ -56,6 +57,7 @@ def test_celery_is_set_so_that_the_jobs_table_decides(setting, value):
     assert getattr(make_celery("redis://127.0.0.1:1/0").conf, setting) == value
 
 
+@pytest.mark.pitfall("U1")
 def test_the_broker_never_redelivers_within_a_compile():
     options = make_celery("redis://127.0.0.1:1/0").conf.broker_transport_options
     assert options["visibility_timeout"] >= 86_400

@@ -116,6 +116,7 @@ def test_a_replicas_bill_ends_when_it_is_gone(conn, tenant, deployment):
     assert billed(conn, tenant) == 90
 
 
+@pytest.mark.pitfall("B26")
 def test_a_replica_that_never_got_ready_costs_nothing(conn, tenant, deployment):
     replica = replicas.insert_replica(conn, deployment, NOW)
     replicas.set_replica_state(conn, replica.id, P.GONE, NOW + 30)

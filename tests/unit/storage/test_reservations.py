@@ -49,6 +49,7 @@ def test_the_second_settlement_bills_nothing(conn, tenant):
     assert bill(conn, tenant)[Meter.COMPLETION_TOKENS] == 30
 
 
+@pytest.mark.pitfall("B24")
 def test_a_settled_event_occurred_when_the_request_started(conn, tenant):
     reserve(conn, tenant)
     ledger.settle(conn, "req_1", COUNTS, NOW + 5)
@@ -56,6 +57,7 @@ def test_a_settled_event_occurred_when_the_request_started(conn, tenant):
     assert (first.event.occurred_at, first.recorded_at) == (NOW, NOW + 5)
 
 
+@pytest.mark.pitfall("B24")
 def test_a_settled_event_has_the_reservations_facts(conn, tenant):
     key, _ = keys.create_key(conn, tenant.id, "k", [Scope.INFERENCE], NOW)
     reserve(conn, tenant, deployment_id="dep_1", api_key_id=key.id)
@@ -123,6 +125,7 @@ def test_a_closed_reservation_does_not_expire(conn, tenant):
     assert ledger.expired_reservations(conn, NOW + 1000) == ()
 
 
+@pytest.mark.pitfall("B6")
 def test_three_of_five_fit_under_the_cap(conn):
     tenant = a_tenant(conn, spend_cap_nano_usd=450)
     for n in range(3):

@@ -45,6 +45,7 @@ def relative_error(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
     return max(float(np.abs(o - t).max()) for o, t in zip(ours, theirs, strict=True)) / scale
 
 
+@pytest.mark.pitfall("S24")
 @pytest.mark.parametrize("variant", sorted(TINY))
 def test_chunked_prefill_and_decode_give_transformers_logits(variant):
     spec = TINY[variant]
@@ -65,6 +66,7 @@ def test_precise_evaluation_is_transformers_in_float64(variant):
     assert relative_error(ours, theirs) < 5e-7
 
 
+@pytest.mark.pitfall("C10")
 @pytest.mark.parametrize("variant", ["gqa", "plain"])
 def test_the_bf16_step_errs_less_than_transformers_in_bf16(variant):
     spec = TINY[variant]

@@ -37,6 +37,7 @@ def rotary_of(spec: TinyLlama) -> torch.nn.Module:
     return oracle_model(spec, tiny_tensors(spec)).model.rotary_emb
 
 
+@pytest.mark.pitfall("S28")
 @pytest.mark.parametrize("name", sorted(SPECS))
 def test_frequencies_have_transformers_bits(name):
     spec = SPECS[name]
@@ -45,6 +46,7 @@ def test_frequencies_have_transformers_bits(name):
     np.testing.assert_array_equal(ours, rotary_of(spec).inv_freq.numpy())
 
 
+@pytest.mark.pitfall("S28")
 @pytest.mark.parametrize("name", sorted(SPECS))
 def test_tables_are_transformers_to_the_last_unit_but_one(name):
     spec = SPECS[name]

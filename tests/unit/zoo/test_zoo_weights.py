@@ -68,6 +68,7 @@ def test_safetensors_hold_what_was_stored(variant: str, tmp_path: Path) -> None:
     assert all(np.array_equal(read[name], expected[name]) for name in expected)
 
 
+@pytest.mark.pitfall("G2")
 @pytest.mark.parametrize("variant", ["gqa", "biases", "odd_heads", "head_dim"])
 def test_g2_a_gguf_gives_rows_in_hugging_faces_order(variant: str, tmp_path: Path) -> None:
     expected = tiny_tensors(TINY[variant])
@@ -75,6 +76,7 @@ def test_g2_a_gguf_gives_rows_in_hugging_faces_order(variant: str, tmp_path: Pat
         assert all(np.array_equal(weights.f32(name), expected[name]) for name in expected)
 
 
+@pytest.mark.pitfall("G2")
 @pytest.mark.parametrize("dtype", BLOCK_TYPES)
 def test_g2_quantised_rows_are_put_back_whole(dtype: str, tmp_path: Path) -> None:
     kind = gguf.GGMLQuantizationType[dtype]
