@@ -210,6 +210,14 @@ def product_bf16(trace: Trace) -> Tensor:
 
 
 @program
+def batched_product(trace: Trace) -> Tensor:
+    """[heads, T, width] x [heads, width, S], neither of them stored in that order."""
+    x = trace.input("x", (T, HEADS, WIDTH), DType.F32).permute(1, 0, 2)
+    y = trace.input("y", (S, WIDTH, HEADS), DType.F32).permute(2, 1, 0)
+    return f.matmul(x, y)
+
+
+@program
 def rms_normed_product(trace: Trace) -> Tensor:
     normed = f.rms_norm(_rows(trace), trace.weight("g", (HIDDEN,), DType.F32), 1e-5)
     return f.linear(normed, trace.weight("w", (COLUMNS, HIDDEN), DType.BF16))

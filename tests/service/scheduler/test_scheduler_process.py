@@ -26,7 +26,7 @@ from common.wire import (
     ReplicaState,
     decode_frame,
 )
-from storage import leases, ledger, replicas
+from storage import deployments, leases, ledger, replicas
 from storage.billing import default_price_book
 from storage.blobs import DiskBlobs
 from storage.db import Database
@@ -151,6 +151,18 @@ def test_the_real_replica_serves_drains_and_is_billed(
         (row,) = ledger.list_ledger(conn, tenant.id)
     assert (row.event.meter, row.event.model) == (Meter.REPLICA_SECONDS, "real")
     assert {name for name, _ in lease.phases_s} >= {"queue", "start", "map", "warmup"}
+
+
+@pytest.mark.pitfall("Z13")
+def test_z13_a_replica_that_answers_probes_slowly_is_seen_ready_and_idle(
+    start: Start, database: Database, blobs: DiskBlobs, tenant: Tenant, redis: Redis
+) -> None:
+    slow = deployed(database, blobs, tenant, "slow", QUICK, stats_delay_s=0.3)
+    start(CANDELA_TICK_S="0.1")
+    generate(woken(redis, slow), "req_1", 5)
+    assert eventually(lambda: states(database) == [ReplicaState.GONE])
+    with database.read() as conn:
+        assert deployments.load_deployment(conn, slow.id).failure is None
 
 
 def test_the_next_wake_brings_it_back(

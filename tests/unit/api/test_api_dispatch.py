@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from common.wire import Delta, Ended, Failed, Finished, FinishReason, Started
+from common.wire import Delta, Ended, Failed, Finished, FinishReason, ReplicaState, Started
 from storage import ledger, requests
 from storage.records import Deployment, Meter, RequestRow, RequestStatus
 from tests.support.asgi import Exchange
@@ -227,6 +227,22 @@ async def test_a_draining_replica_is_passed_over(
         gateway.leases.put(good.lease(tiny.id, gateway.tenant.id, running=5))
         response = await http.post("/v1/completions", json=ask())
     assert response.status_code == 200
+
+
+@pytest.mark.pitfall("Z11")
+async def test_z11_a_live_replica_goes_on_serving_while_more_are_starting(
+    gateway: Gateway, http: httpx.AsyncClient, tiny: Deployment, replica: WireReplica, tmp_path: Path
+) -> None:
+    async with wire_replica(tmp_path, replica_id="rep_new") as new:
+        starting = new.lease(tiny.id, gateway.tenant.id, state=ReplicaState.STARTING)
+        gateway.leases.put(starting)
+        during = [(await http.post("/v1/completions", json=ask())).status_code for _ in range(3)]
+        heard_by_new = len(new.requests)
+        gateway.leases.put(new.lease(tiny.id, gateway.tenant.id))
+        after = await asyncio.gather(*(http.post("/v1/completions", json=ask()) for _ in range(6)))
+    assert (during, heard_by_new) == ([200] * 3, 0)
+    assert [answer.status_code for answer in after] == [200] * 6
+    assert len(replica.requests) > 3
 
 
 async def test_a_failure_of_the_model_is_sanitised_and_free(

@@ -93,6 +93,30 @@ async def test_b6_concurrent_requests_never_spend_more_than_the_cap(
     assert spent == 3 * each
 
 
+@pytest.mark.pitfall("B1")
+@pytest.mark.parametrize("counted_at_the_end", [2, 0], ids=["counted", "not counted"])
+async def test_b1_a_stream_costs_what_the_whole_answer_costs(
+    gateway: Gateway, http: httpx.AsyncClient, replica: WireReplica, counted_at_the_end: int
+) -> None:
+    replica.script = lambda request: [
+        Started(3),
+        Delta(0, "a", (1,), 1),
+        Delta(0, "b", (2,), 2),
+        Finished(0, FinishReason.LENGTH, 2),
+        Ended(3, counted_at_the_end),
+    ]
+    costs = [await cost_nano_usd(gateway, http, stream=is_stream) for is_stream in (False, True)]
+    assert costs == [3 * 50 + 2 * 200] * 2  # 3 prompt tokens and 2 completion tokens of the list price
+
+
+async def cost_nano_usd(gateway: Gateway, http: httpx.AsyncClient, **fields: Any) -> int:
+    """What one request of three tokens costs."""
+    body = {"model": "chatty", "prompt": "abc", "max_tokens": 2, **fields}
+    request_id = (await http.post("/v1/completions", json=body)).headers["x-candela-request-id"]
+    with gateway.database.read() as conn:
+        return sum(r.amount_nano_usd for r in ledger.events_of_request(conn, gateway.tenant.id, request_id))
+
+
 async def test_the_counters_equal_the_ledger(
     gateway: Gateway, http: httpx.AsyncClient, replica: WireReplica
 ) -> None:

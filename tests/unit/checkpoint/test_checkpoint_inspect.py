@@ -194,6 +194,17 @@ def test_s27_a_folder_of_pickles_is_refused_unread(tmp_path: Path) -> None:
     assert not canary.exists()
 
 
+@pytest.mark.pitfall("U23")
+@pytest.mark.parametrize("damage", [b"", b"x", b"<html>"], ids=["empty", "short", "not weights"])
+def test_u23_a_pickle_beside_damaged_weights_is_not_read(damage: bytes, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    write_tiny_checkpoint(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(damage)
+    (tmp_path / "pytorch_model.bin").write_bytes(f"cos\nsystem\n(S'touch {canary}'\ntR.".encode())
+    assert "model.safetensors" in {where for _, where in codes(tmp_path)}
+    assert not canary.exists()
+
+
 def test_problems_of_config_and_weights_come_together(tmp_path: Path) -> None:
     write_tiny_checkpoint(tmp_path, "sharded")
     (tmp_path / "config.json").write_text("{}")

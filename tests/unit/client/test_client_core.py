@@ -219,6 +219,18 @@ def test_a_streamed_answer_ends_with_its_usage() -> None:
     assert json.loads(platform.requests[0].content)["stream_options"] == {"include_usage": True}
 
 
+@pytest.mark.pitfall("B4")
+def test_usage_is_read_from_chunks_with_text_and_the_last_one_stands() -> None:
+    chunks = [
+        {"choices": [{"delta": {"content": t}}], "usage": {"prompt_tokens": 4, "completion_tokens": n}}
+        for n, t in enumerate(("Par", "is"), start=1)
+    ]
+    text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    platform = FakePlatform(before=lambda r: httpx.Response(200, text=text))
+    seen = list(Client(URL, KEY, transport=platform.transport()).chat.stream("tiny", []))
+    assert [(c.text, c.usage.completion_tokens) for c in seen if c.usage] == [("Par", 1), ("is", 2)]
+
+
 def test_an_error_frame_ends_a_stream_with_an_error() -> None:
     text = 'data: {"error": {"message": "the replica is gone", "code": "replica_lost"}}\n\ndata: [DONE]\n\n'
     platform = FakePlatform(before=lambda r: httpx.Response(200, text=text))

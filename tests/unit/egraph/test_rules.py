@@ -68,6 +68,13 @@ def test_no_rule_knows_a_layer_of_a_model(rule: Rule) -> None:
     assert not LAYERS.search(f"{rule.name} {rule.sentence} {rule.text} {rule.family}")
 
 
+@pytest.mark.pitfall("C13")
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+def test_no_rule_holds_a_number(rule: Rule) -> None:
+    """So none can take a constant for another one near it."""
+    assert not re.search(r"(?<![A-Za-z_0-9])[-+]?\.?\d", rule.text)
+
+
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_all_members_of_a_class_agree_and_every_promise_holds(name: str) -> None:
     findings = judged(name)

@@ -25,7 +25,7 @@ from compiler.search.candidates import forms
 from compiler.search.space import schedules
 from tests.support.chained import instances
 from tests.support.chosen import chosen, definition_of, stream_of
-from tests.support.programs import ONE_PASS
+from tests.support.programs import ONE_PASS, graph_of
 
 ATTENTIONS = [name for name in ONE_PASS if "attention" in name or "window" in name]
 
@@ -115,6 +115,7 @@ def test_seeds_find_other_forms() -> None:
     assert len(variants(saturate(term), term, 12)) >= 5
 
 
+@pytest.mark.pitfall("C30")
 def test_one_seed_gives_one_form() -> None:
     saturated = saturate(definition_of("attention").term)
     first, second = (Extractor(saturated, seed=5, temperature=1.0).root() for _ in range(2))
@@ -125,6 +126,14 @@ def test_one_seed_gives_one_form() -> None:
 def test_a_narrowing_cast_stays_at_the_root() -> None:
     definition = definition_of("product_bf16")
     assert all(f.kind is Kind.CAST and f.dtype is DType.BF16 for f in forms(definition, 2))
+
+
+@pytest.mark.pitfall("C11")
+@pytest.mark.parametrize("name", ["swiglu", "gated_mlp", "rms_normed_product"])
+def test_no_form_of_an_f32_program_narrows(name: str) -> None:
+    terms = [form for i in instances(graph_of(name)) for form in forms(i.canonical, 4)]
+    narrowed = [x for x in topological(terms) if x.kind is Kind.CAST and x.dtype is not DType.F32]
+    assert narrowed == []
 
 
 def test_an_integer_result_has_no_other_form() -> None:

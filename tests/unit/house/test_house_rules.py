@@ -122,6 +122,12 @@ def test_no_code_unpickles() -> None:
     assert lines_that_match(pattern, python_files(*PACKAGES)) == []
 
 
+@pytest.mark.pitfall("U18")
+def test_no_code_unpacks_an_archive() -> None:
+    pattern = re.compile(r"\b(tarfile|extractall|unpack_archive)\b")
+    assert lines_that_match(pattern, python_files(*PACKAGES)) == []
+
+
 def _belongs_in_a_face(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return True

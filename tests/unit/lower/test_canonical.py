@@ -100,6 +100,7 @@ def test_keys_are_the_same_in_another_process() -> None:
     assert len(json.loads(found[0].replace("'", '"'))) > 20
 
 
+@pytest.mark.pitfall("C23")
 def test_names_of_buffers_and_axes_do_not_count() -> None:
     def graph(name: str, extra: bool) -> Graph:
         trace = Trace()

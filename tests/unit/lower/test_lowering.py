@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compiler.frontend import Trace
-from compiler.frontend.functional import additive_mask, arange
-from compiler.ir import DType, Graph, Node, evaluate
+from compiler.frontend.functional import additive_mask, arange, linear
+from compiler.ir import DType, Graph, Node, evaluate, symbol
 from compiler.lower.definitions import cuttable, define
 from compiler.lower.errors import LoweringError
 from compiler.lower.index_terms import reshape_indices
@@ -61,6 +61,19 @@ def test_optional_cuts_change_no_value(graph: Graph, dims: dict[str, int], rng: 
     choices = cuttable(graph)
     chosen = tuple(rng.sample(choices, rng.randint(0, len(choices))))
     assert_equal_outputs(graph, values_for(graph, dims), chosen, dims)
+
+
+@pytest.mark.pitfall("C23")
+@pytest.mark.parametrize("symbol_name", ["N", "a0", "d0", "k"])
+def test_c23_names_are_labels_whatever_they_spell(symbol_name: str) -> None:
+    trace, size = Trace(), symbol(symbol_name, 1, 8)
+    x, y = (trace.input(n, (size, 3), DType.F32) for n in ("d0", "in:d0"))
+    w, v = (trace.weight(n, (3, 3), DType.F32) for n in ("w:d0", "d1"))
+    graph = trace.finish({"d0": linear(x, w), "d1": linear(y, v), "w:d0": (x + y).sum(1), "out": x * 2.0})
+    rng = np.random.default_rng(0)
+    values = {n: rng.standard_normal((5, 3), np.float32) for n in graph.inputs}
+    values |= {n: rng.standard_normal((3, 3), np.float32) for n in graph.weights}
+    assert_equal_outputs(graph, values)
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))

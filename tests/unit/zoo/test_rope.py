@@ -58,6 +58,18 @@ def test_tables_are_transformers_to_the_last_unit_but_one(name):
     np.testing.assert_allclose(tables["rope.sin"], sin[0, :, :half].numpy(), rtol=0, atol=1.2e-7)
 
 
+@pytest.mark.pitfall("S28")
+@pytest.mark.parametrize("name", ["llama3", "llama32"])
+def test_s28_tables_agree_at_the_original_length_and_far_beyond(name):
+    length = LLAMA31["original_max_position_embeddings"]
+    positions = [0, length - 1, length, length + 1, 4 * length]
+    cos, sin = rotary_of(SPECS[name])(torch.zeros(1), torch.tensor([positions]))
+    tables = rope_tables(config_from_hf(tiny_config(SPECS[name])), 4 * length + 1)
+    half = SPECS[name].width // 2
+    np.testing.assert_allclose(tables["rope.cos"][positions], cos[0, :, :half].numpy(), rtol=0, atol=1.2e-7)
+    np.testing.assert_allclose(tables["rope.sin"][positions], sin[0, :, :half].numpy(), rtol=0, atol=1.2e-7)
+
+
 def test_divisors_divide_each_frequency():
     plain = inverse_frequencies_f32(Rope(10000.0), 8)
     divided = inverse_frequencies_f32(Rope(10000.0, RopeKind.DIVISORS, divisors=(1.0, 2.0, 4.0, 8.0)), 8)
