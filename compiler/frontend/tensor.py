@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import TypeAlias
 
-from compiler.errors import DTypeError, ShapeError
+from compiler.errors import DTypeError, GraphError, ShapeError
 from compiler.frontend.promotion import DEFAULT_FLOAT, Rank, result_dtype, scalar_dtype
 from compiler.frontend.shapes import (
     SliceSpec,
@@ -161,6 +161,10 @@ class Tensor:
     def __invert__(self) -> Tensor:
         _bools(self)
         return self.cast(DType.I32) < 1
+
+    def __bool__(self) -> bool:
+        """Refused: no branch of a program can hang on a value that it has only when it is run."""
+        raise GraphError("a tensor has no truth value while its graph is being built; use where, &, | or ~")
 
     # One primitive each.
 

@@ -55,6 +55,10 @@ class Dim:
     def __rmul__(self, other: int) -> Size:
         return self * other
 
+    def __bool__(self) -> bool:
+        """Refused: no branch of a program can hang on a size that it has only when it is run."""
+        raise DimError(f"the size {self} has no truth value before the program is run")
+
     def __str__(self) -> str:
         text = ""
         for monomial, coefficient in self.terms:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from compiler.errors import DimError, DTypeError, ShapeError
+from compiler.errors import DimError, DTypeError, GraphError, ShapeError
 from compiler.frontend import Trace
 from compiler.ir import DType, Op, symbol
 from tests.support.tensor_oracle import ours
@@ -237,6 +237,24 @@ def test_a_matching_computation_is_made_once():
 def test_what_makes_no_sense_is_refused(make, error):
     with pytest.raises(error):
         make(Trace().input("x", (2, 3), DType.F32))
+
+
+@pytest.mark.pitfall("C24")
+@pytest.mark.parametrize(
+    ("branch", "error"),
+    [
+        (lambda x: 1 if x > 0 else 2, GraphError),
+        (lambda x: (x > 0) and x, GraphError),
+        (lambda x: 0 < x < 3, GraphError),
+        (lambda x: not x.sum(), GraphError),
+        (lambda x: x[x > 0], DTypeError),
+        (lambda x: 1 if x.shape[0] else 2, DimError),
+        (lambda x: 1 if x.shape[0] > 4 else 2, TypeError),
+    ],
+)
+def test_c24_a_branch_on_what_is_known_only_when_run_is_refused(branch, error):
+    with pytest.raises(error):
+        branch(Trace().input("x", (symbol("T", 1, 8), 3), DType.F32))
 
 
 def test_a_finished_trace_has_its_leaves_by_name():
