@@ -6,17 +6,24 @@ job made it and how long that took.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from storage.blobs import BlobStore, Publication, build_prefix, find_publication, publish
+import structlog
+
+from storage.blobs import BlobStore, Publication, StoredBytes, build_prefix, find_publication, publish
+from storage.errors import BlobNotFound
 from storage.records import Build
 from worker.workspace import Workspace
 
+log = structlog.get_logger()
+
 _FACTS = "facts.json"
 _POINTER = "publication.json"
+_CHUNK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +61,30 @@ def publish_build(
 
 
 def find_build(blobs: BlobStore, tenant_id: str, build_key: str) -> PublishedBuild | None:
-    """The build of a key, or None. A pointer to a build that was deleted meanwhile is removed."""
+    """The build of a key, or None. A pointer to a build that was deleted or damaged meanwhile is removed.
+
+    Reads all of it: a damaged one would be found by every compile of an equal checkpoint, for ever.
+    """
     publication = find_publication(blobs, tenant_id, build_key)
     if publication is None:
         return None
-    if all(blobs.exists(file.key) for file in publication.files):
+    broken = [file.key for file in publication.files if not _is_whole(blobs, file)]
+    if not broken:
         return _published(blobs, publication)
+    log.warning("build_dropped", build_key=build_key, broken=broken)
     blobs.delete(f"{build_prefix(tenant_id, build_key)}/{_POINTER}")
     return None
+
+
+def _is_whole(blobs: BlobStore, file: StoredBytes) -> bool:
+    digest = hashlib.sha256()
+    try:
+        with blobs.open(file.key) as stored:
+            while chunk := stored.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except BlobNotFound:
+        return False
+    return digest.hexdigest() == file.sha256
 
 
 def _published(blobs: BlobStore, publication: Publication) -> PublishedBuild:

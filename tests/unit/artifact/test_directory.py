@@ -113,6 +113,7 @@ def test_a_missing_file_is_named(copy: Path, name: str) -> None:
         load_program(copy, threads=1, kv_blocks=5)
 
 
+@pytest.mark.pitfall("C28")
 def test_a_truncated_weights_file_is_refused_before_it_is_mapped(copy: Path) -> None:
     place = largest_weights(copy)
     place.write_bytes(place.read_bytes()[:-1])
@@ -174,6 +175,7 @@ def test_noise_in_the_manifest_is_refused(artifact: Path, noise: bytes, at: int)
     assert changed == data or refuses(changed)
 
 
+@pytest.mark.pitfall("C28")
 @SEVERAL
 @given(bit=st.integers(0, 1 << 40))
 def test_a_flipped_bit_in_the_kernels_is_always_caught(artifact: Path, copy: Path, bit: int) -> None:

@@ -195,6 +195,7 @@ def test_a_level_that_is_not_there_is_refused(artifact: Path) -> None:
         load_program(artifact, kv_blocks=5, level="x86-64-v3")
 
 
+@pytest.mark.pitfall("C28")
 def test_kernels_built_for_more_than_they_say_are_refused(tmp_path: Path, toolchain: Toolchain) -> None:
     claimed = replace(X86_64_V4_AMX, name="portable")
     write_tiny_artifact(tmp_path / "liar", toolchain, (claimed,))
@@ -211,6 +212,7 @@ def opens(artifact_dir: Path) -> bool:
     return True
 
 
+@pytest.mark.pitfall("C28")
 def test_a_program_for_another_target_is_refused(tmp_path: Path, artifact: Path) -> None:
     manifest = decode_manifest((artifact / "manifest.json").read_bytes())
     (tmp_path / "manifest.json").write_bytes(encode_manifest(replace(manifest, target="cuda-sm90")))

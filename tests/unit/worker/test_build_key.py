@@ -29,6 +29,7 @@ def test_another_option_is_another_build(settings: CompileSettings) -> None:
     assert build_key([CONFIG], settings, "1") != build_key([CONFIG], SETTINGS, "1")
 
 
+@pytest.mark.pitfall("C28")
 def test_other_bytes_another_name_or_another_compiler_are_another_build() -> None:
     keys = {
         build_key([CONFIG], SETTINGS, "1"),
