@@ -166,6 +166,12 @@ class Tensor:
         """Refused: no branch of a program can hang on a value that it has only when it is run."""
         raise GraphError("a tensor has no truth value while its graph is being built; use where, &, | or ~")
 
+    def __eq__(self, other: object) -> bool:
+        """Refused: Python expects a bool. `eq` and `ne` compare elements."""
+        raise GraphError("tensors are compared by eq and ne, not by == and !=")
+
+    __hash__ = object.__hash__
+
     # One primitive each.
 
     def exp2(self) -> Tensor:

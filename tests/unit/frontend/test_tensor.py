@@ -247,6 +247,8 @@ def test_what_makes_no_sense_is_refused(make, error):
         (lambda x: (x > 0) and x, GraphError),
         (lambda x: 0 < x < 3, GraphError),
         (lambda x: not x.sum(), GraphError),
+        (lambda x: x == 0, GraphError),
+        (lambda x: x != x, GraphError),
         (lambda x: x[x > 0], DTypeError),
         (lambda x: 1 if x.shape[0] else 2, DimError),
         (lambda x: 1 if x.shape[0] > 4 else 2, TypeError),
