@@ -31,7 +31,7 @@ from compiler.ir.graph import Graph, verify
 from compiler.prove import prove
 from compiler.runtime.cpu import Feature, Level, best_level, host_features, level_named
 from compiler.search.program import EFFORTS, Effort, SearchedProgram, Setting, Stopped, kernels_source, search
-from compiler.zoo import StepLimits, build_llama, rope_tables
+from compiler.zoo import StepLimits, build_step, step_tables
 from compiler.zoo.weights import Weights, open_weights
 
 VERSION = "1"
@@ -132,7 +132,7 @@ def compile_checkpoint(
     facts = _facts(info.config, options, context)
     made = _report(start, options, level, toolchain, searched, assembled, facts)
     with open_weights(info) as opened:
-        weights = _Weights(opened, graph, rope_tables(info.config, context))
+        weights = _Weights(opened, graph, step_tables(info.config, context))
         with ArtifactWriter(out_dir) as writer:
             for number, use in enumerate(assembled.weights):
                 if should_stop():
@@ -193,9 +193,7 @@ def _graph(config: ModelConfig, options: CompileOptions, context: int) -> Graph:
             f"target {options.target!r} is not built by this function; see `candela compile --help`"
         )
     limits = StepLimits(options.max_batched_tokens, options.max_sequences)
-    graph = build_llama(
-        config, dtype=options.dtype, max_context=context, block_size=BLOCK_SIZE, limits=limits
-    )
+    graph = build_step(config, dtype=options.dtype, max_context=context, block_size=BLOCK_SIZE, limits=limits)
     verify(graph)
     return graph
 

@@ -1,10 +1,11 @@
 """Checkpoints as found on disk or announced over REST: headers, configs, names. Standard library only."""
 
-from compiler.checkpoint.config import Architecture, ModelConfig, config_from_hf
+from compiler.checkpoint.config import Activation, Architecture, ModelConfig
 from compiler.checkpoint.errors import CheckpointError, Problem, ProblemCode
 from compiler.checkpoint.expected import expected_tensors
 from compiler.checkpoint.gguf import GgufFile, GgufValue, parse_gguf, read_gguf
 from compiler.checkpoint.heads import read_heads
+from compiler.checkpoint.hf_config import config_from_hf
 from compiler.checkpoint.index import INDEX_NAME, parse_index
 from compiler.checkpoint.inspect import CheckpointInfo, TensorLocation, inspect_directory
 from compiler.checkpoint.layout import TensorEntry
@@ -16,6 +17,7 @@ from compiler.checkpoint.triage import Header, triage
 
 __all__ = [
     "INDEX_NAME",
+    "Activation",
     "Architecture",
     "CheckpointError",
     "CheckpointInfo",

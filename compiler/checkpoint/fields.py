@@ -61,6 +61,12 @@ class Fields:
         self.note(ProblemCode.BAD_CONFIG, f"{name} must be a number above 0, not {shown(value)}", name)
         return 1.0
 
+    def positive_or_none(self, name: str, absent: float | None) -> float | None:
+        """A finite number above zero, or none where the field holds null; `absent` when it is missing."""
+        if self.raw.get(name, absent) is None:
+            return None
+        return self.positive(name, absent)
+
     def boolean(self, name: str, absent: bool) -> bool:
         value = self.raw.get(name)
         if value is None:

@@ -1,12 +1,7 @@
-"""A GGUF file of the Llama architecture as our config and canonical names.
-
-Row order: llama.cpp stores q and k with the rows of each head interleaved for its rotation; the tensors named
-here carry their number of heads so that the reader can undo it. Source: llama.cpp, `LlamaModel.permute`.
-"""
+"""A GGUF file's metadata as our config. The names of its tensors are in `gguf_names.py`."""
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Mapping
 
@@ -15,55 +10,30 @@ from compiler.checkpoint.config import (
     MAX_LAYERS,
     MAX_VOCAB,
     MAX_WIDTH,
+    Activation,
     Architecture,
     ModelConfig,
     check_heads,
 )
 from compiler.checkpoint.errors import CheckpointError, Problem, ProblemCode
-from compiler.checkpoint.expected import EMBEDDING, HEAD
 from compiler.checkpoint.fields import Fields
 from compiler.checkpoint.gguf import GgufFile, GgufValue
 from compiler.checkpoint.rope import Rope, RopeKind
+from compiler.checkpoint.shared_fields import FULL, SLIDING, layer_windows
 from compiler.checkpoint.strict_json import shown
 
 READABLE_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 ROPE_DIVISORS = "rope_freqs.weight"
-_TOP = {
-    "token_embd": EMBEDDING.removesuffix(".weight"),
-    "output_norm": "model.norm",
-    "output": HEAD.removesuffix(".weight"),
-}
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_BLOCK = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(\w+)\.(weight|bias)")
 _FILE_DTYPES = {0: "float32", 1: "float16", 32: "bfloat16"}
-
-
-def canonical_name(name: str) -> str | None:
-    """Hugging Face's name of a ggml tensor of the Llama architecture, or none."""
-    stem, _, suffix = name.rpartition(".")
-    if stem in _TOP and suffix in ("weight", "bias"):
-        return f"{_TOP[stem]}.{suffix}"
-    match = _BLOCK.fullmatch(name)
-    if match is None or match[2] not in _LAYER:
-        return None
-    return f"model.layers.{match[1]}.{_LAYER[match[2]]}.{match[3]}"
-
-
-def interleaved_heads(name: str, config: ModelConfig) -> int:
-    """Heads whose rows llama.cpp interleaved in the tensor with this canonical name; 0 for none."""
-    if ".self_attn.q_proj." in name:
-        return config.num_attention_heads
-    return config.num_key_value_heads if ".self_attn.k_proj." in name else 0
+_ARCHITECTURES = {
+    "llama": Architecture.LLAMA,
+    "qwen2": Architecture.QWEN2,
+    "qwen3": Architecture.QWEN3,
+    "gemma2": Architecture.GEMMA2,
+    "gpt2": Architecture.GPT2,
+}
+_GEMMA2_27B_LAYERS = 46
+"""The one Gemma 2 whose scores are not scaled by the head's width; the file does not say so."""
 
 
 def config_from_gguf(file: GgufFile, where: str, divisors: bytes | None = None) -> ModelConfig:
@@ -72,32 +42,44 @@ def config_from_gguf(file: GgufFile, where: str, divisors: bytes | None = None) 
     Raises:
         CheckpointError: every fault at once: `unknown_architecture`, `unsupported_config`, `bad_config`.
     """
-    architecture = file.metadata.get("general.architecture")
-    if architecture != "llama":
-        message = f"{where}: architecture {shown(architecture)} is not supported; llama is"
+    name = file.metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in _ARCHITECTURES:
+        *others, last = _ARCHITECTURES
+        message = f"{where}: architecture {shown(name)} is not supported; {', '.join(others)} and {last} are"
         raise CheckpointError([Problem(ProblemCode.UNKNOWN_ARCHITECTURE, message, "general.architecture")])
-    fields = Fields(_without_prefix(file.metadata), where)
-    _refuse_unbuilt(fields)
+    architecture = _ARCHITECTURES[name]
+    fields = Fields(_without_prefix(file.metadata, name), where)
+    _refuse_unbuilt(fields, architecture)
     hidden = fields.integer("embedding_length", 1, MAX_WIDTH)
     heads = fields.integer("attention.head_count", 1, MAX_WIDTH)
+    layers = fields.integer("block_count", 1, MAX_LAYERS)
+    context = fields.integer("context_length", 1, MAX_CONTEXT)
     head_dim = fields.integer_or("attention.key_length", 1, MAX_WIDTH, absent=hidden // heads)
+    is_gpt2, is_gemma2 = architecture is Architecture.GPT2, architecture is Architecture.GEMMA2
+    norm = "layer_norm" if is_gpt2 else "layer_norm_rms"
     vocabulary = file.metadata.get("tokenizer.ggml.tokens")
     size = len(vocabulary) if isinstance(vocabulary, list) and vocabulary else 1
     config = ModelConfig(
-        architecture=Architecture.LLAMA,
+        architecture=architecture,
         vocab_size=_vocab_size(fields, file, size),
         hidden_size=hidden,
         intermediate_size=fields.integer("feed_forward_length", 1, MAX_WIDTH),
-        num_hidden_layers=fields.integer("block_count", 1, MAX_LAYERS),
+        num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=fields.integer_or("attention.head_count_kv", 1, MAX_WIDTH, absent=heads),
         head_dim=head_dim,
-        rms_norm_eps=fields.positive("attention.layer_norm_rms_epsilon"),
-        max_position_embeddings=fields.integer("context_length", 1, MAX_CONTEXT),
-        rope=_rope(fields, file, head_dim, divisors),
+        rms_norm_eps=fields.positive(f"attention.{norm}_epsilon"),
+        max_position_embeddings=context,
+        rope=Rope() if is_gpt2 else _rope(fields, file, head_dim, divisors),
         tie_word_embeddings="output.weight" not in file.tensors,
-        attention_bias="blk.0.attn_q.bias" in file.tensors,
-        mlp_bias="blk.0.ffn_down.bias" in file.tensors,
+        attention_bias=is_gpt2 or "blk.0.attn_q.bias" in file.tensors,
+        output_bias=is_gpt2 or "blk.0.attn_output.bias" in file.tensors,
+        mlp_bias=is_gpt2 or "blk.0.ffn_down.bias" in file.tensors,
+        activation=Activation.GELU_TANH if is_gpt2 or is_gemma2 else Activation.SILU,
+        windows=_gemma2_windows(fields, layers, context) if is_gemma2 else (),
+        query_scale=(hidden // heads) ** -0.5 if is_gemma2 and layers == _GEMMA2_27B_LAYERS else None,
+        attention_softcap=_softcap(fields, "attn_logit_softcapping", 50.0) if is_gemma2 else None,
+        final_softcap=_softcap(fields, "final_logit_softcapping", 30.0) if is_gemma2 else None,
         dtype=_dtype(file.metadata.get("general.file_type")),
         bos_token_id=fields.token("tokenizer.ggml.bos_token_id", absent=None),
         eos_token_ids=_stop_ids(fields),
@@ -107,32 +89,42 @@ def config_from_gguf(file: GgufFile, where: str, divisors: bytes | None = None) 
     return config
 
 
-def _without_prefix(metadata: Mapping[str, GgufValue]) -> dict[str, object]:
-    """`llama.x` under the name `x`; a list of equal numbers (one a layer) as that number."""
+def _gemma2_windows(fields: Fields, layers: int, context: int) -> tuple[int | None, ...]:
+    """Every other layer, from the first. Source: llama.cpp's `llm_build_gemma2`."""
+    window = fields.integer_or("attention.sliding_window", 1, MAX_CONTEXT, absent=4096)
+    kinds = tuple(FULL if layer % 2 else SLIDING for layer in range(layers))
+    return layer_windows(fields, window, context, kinds)
+
+
+def _softcap(fields: Fields, name: str, absent: float) -> float | None:
+    """A soft cap; 0 says that there is none."""
+    return None if fields.raw.get(name) == 0 else fields.positive(name, absent)
+
+
+def _without_prefix(metadata: Mapping[str, GgufValue], prefix: str) -> dict[str, object]:
+    """`prefix.x` under the name `x`; a list of equal numbers (one a layer) as that number."""
     flat: dict[str, object] = {}
     for key, value in metadata.items():
         if isinstance(value, list) and value and all(item == value[0] for item in value):
             value = value[0]
-        flat[key.removeprefix("llama.")] = value
+        flat[key.removeprefix(f"{prefix}.")] = value
     return flat
 
 
-def _refuse_unbuilt(fields: Fields) -> None:
+def _refuse_unbuilt(fields: Fields, architecture: Architecture) -> None:
     unsupported = ProblemCode.UNSUPPORTED_CONFIG
     if fields.raw.get("expert_count"):
-        fields.note(unsupported, "mixture-of-experts models are not supported", "llama.expert_count")
+        fields.note(unsupported, "mixture-of-experts models are not supported", "expert_count")
     scaling = fields.raw.get("rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         message = f"rope scaling {shown(scaling)} is not supported; none, linear and rope_freqs are"
-        fields.note(unsupported, message, "llama.rope.scaling.type")
+        fields.note(unsupported, message, "rope.scaling.type")
     key, value = fields.raw.get("attention.key_length"), fields.raw.get("attention.value_length")
     if key != value:
         message = f"key_length {shown(key)} and value_length {shown(value)} must be equal"
-        fields.note(unsupported, message, "llama.attention.value_length")
-    if fields.raw.get("attention.sliding_window"):
-        fields.note(
-            unsupported, "sliding-window attention is not supported", "llama.attention.sliding_window"
-        )
+        fields.note(unsupported, message, "attention.value_length")
+    if fields.raw.get("attention.sliding_window") and architecture is not Architecture.GEMMA2:
+        fields.note(unsupported, "sliding-window attention is not supported", "attention.sliding_window")
 
 
 def _vocab_size(fields: Fields, file: GgufFile, tokens: int) -> int:
@@ -147,7 +139,7 @@ def _rope(fields: Fields, file: GgufFile, head_dim: int, divisors: bytes | None)
     rotated = fields.integer_or("rope.dimension_count", 1, MAX_WIDTH, absent=head_dim)
     if rotated != head_dim:
         message = f"rope.dimension_count {rotated} must equal the head size {head_dim}"
-        fields.note(ProblemCode.UNSUPPORTED_CONFIG, message, "llama.rope.dimension_count")
+        fields.note(ProblemCode.UNSUPPORTED_CONFIG, message, "rope.dimension_count")
     if ROPE_DIVISORS in file.tensors:
         return _divided(fields, file, theta, head_dim, divisors)
     name = "rope.scaling.factor" if fields.has("rope.scaling.factor") else "rope.scale_linear"

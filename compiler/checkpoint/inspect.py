@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler.checkpoint import gguf, safetensors
-from compiler.checkpoint.config import ModelConfig, config_from_hf
+from compiler.checkpoint.config import ModelConfig
 from compiler.checkpoint.errors import CheckpointError, Problem, ProblemCode, refusal
-from compiler.checkpoint.expected import EMBEDDING, HEAD
+from compiler.checkpoint.expected import HEAD, embedding_name
 from compiler.checkpoint.gguf import GgufFile, GgufValue
-from compiler.checkpoint.gguf_model import ROPE_DIVISORS, config_from_gguf, interleaved_heads
+from compiler.checkpoint.gguf_model import ROPE_DIVISORS, config_from_gguf
+from compiler.checkpoint.gguf_names import interleaved_heads
+from compiler.checkpoint.hf_config import config_from_hf
 from compiler.checkpoint.index import INDEX_NAME, parse_index
 from compiler.checkpoint.match import Stored, canonical, match, shard_tensors
 from compiler.checkpoint.names import MAX_FILES
@@ -136,7 +138,7 @@ def _finish(
     stored: list[Stored],
     metadata: Mapping[str, GgufValue] | None = None,
 ) -> CheckpointInfo:
-    found, problems = canonical(selection.kind, stored)
+    found, problems = canonical(selection.kind, config, stored)
     problems += match(selection.kind, config, found)
     if problems:
         raise CheckpointError(problems)
@@ -153,7 +155,7 @@ def _finish(
         for name, item in found.items()
     }
     if config.tie_word_embeddings and HEAD in tensors:
-        _check_equal(tensors[EMBEDDING], tensors.pop(HEAD))
+        _check_equal(embedding_name(config), tensors[embedding_name(config)], tensors.pop(HEAD))
     files = tuple(root / file for file in selection.files)
     return CheckpointInfo(selection.kind, root, config, tensors, files, metadata)
 
@@ -162,7 +164,7 @@ def _no_heads(name: str, config: ModelConfig) -> int:
     return 0
 
 
-def _check_equal(embedding: TensorLocation, head: TensorLocation) -> None:
+def _check_equal(name: str, embedding: TensorLocation, head: TensorLocation) -> None:
     """A tied model's stored head must be the embedding's copy; else the file and its config disagree."""
     is_equal = embedding.dtype == head.dtype and embedding.nbytes == head.nbytes
     with embedding.file.open("rb") as left, head.file.open("rb") as right:
@@ -175,7 +177,7 @@ def _check_equal(embedding: TensorLocation, head: TensorLocation) -> None:
             rest -= size
     if not is_equal:
         message = (
-            f"the config ties {HEAD} to {EMBEDDING}, but the files hold two different tensors; "
+            f"the config ties {HEAD} to {name}, but the files hold two different tensors; "
             "set tie_word_embeddings to false if the head is a matrix of its own"
         )
         raise refusal(ProblemCode.TIED_HEAD_DIFFERS, message, HEAD)

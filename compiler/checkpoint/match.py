@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from compiler.checkpoint.config import ModelConfig
 from compiler.checkpoint.errors import CheckpointError, Problem, ProblemCode
-from compiler.checkpoint.expected import EMBEDDING, HEAD, expected_tensors, is_ignored
-from compiler.checkpoint.gguf_model import READABLE_TYPES, ROPE_DIVISORS, canonical_name
+from compiler.checkpoint.expected import HEAD, body_prefix, embedding_name, expected_tensors, is_ignored
+from compiler.checkpoint.gguf_model import READABLE_TYPES, ROPE_DIVISORS
+from compiler.checkpoint.gguf_names import canonical_name
 from compiler.checkpoint.layout import TensorEntry
 from compiler.checkpoint.selection import CheckpointKind, Selection
 from compiler.checkpoint.strict_json import shown
@@ -47,17 +48,20 @@ def shard_tensors(selection: Selection, file: str, entries: Mapping[str, TensorE
     return [Stored(file, name, entries[name]) for name in placed]
 
 
-def canonical(kind: CheckpointKind, stored: Iterable[Stored]) -> tuple[dict[str, Stored], list[Problem]]:
+def canonical(
+    kind: CheckpointKind, config: ModelConfig, stored: Iterable[Stored]
+) -> tuple[dict[str, Stored], list[Problem]]:
     """The tensors under Hugging Face's names; buffers that loaders recompute are left out."""
     found: dict[str, Stored] = {}
     problems: list[Problem] = []
     everything = list(stored)
     names = {item.name for item in everything}
-    is_bare = EMBEDDING not in names and EMBEDDING.removeprefix("model.") in names
+    embedding, prefix = embedding_name(config), body_prefix(config)
+    is_bare = embedding not in names and embedding.removeprefix(prefix) in names
     for item in everything:
-        name = _canonical(kind, item.name, is_bare)
+        name = _canonical(kind, config, item.name, is_bare)
         if name is None:
-            message = f"{item.file}: tensor {shown(item.name)} belongs to no Llama model"
+            message = f"{item.file}: tensor {shown(item.name)} has no place in a model of this family"
             problems.append(Problem(ProblemCode.UNEXPECTED_TENSOR, message, item.name))
         elif name in found:
             message = f"tensor {shown(name)} is stored twice, in {found[name].file} and {item.file}"
@@ -76,7 +80,7 @@ def match(kind: CheckpointKind, config: ModelConfig, found: Mapping[str, Stored]
     problems = [_missing(name, config) for name in expected if name not in found]
     readable = READABLE_TYPES if kind is CheckpointKind.GGUF else FLOAT_DTYPES
     for name, item in found.items():
-        shape = expected[EMBEDDING] if name == HEAD else expected.get(name)
+        shape = expected[embedding_name(config)] if name == HEAD else expected.get(name)
         if shape is None:
             message = f"{item.file}: tensor {shown(name)} has no place in the model that the config describes"
             problems.append(Problem(ProblemCode.UNEXPECTED_TENSOR, message, name))
@@ -89,13 +93,14 @@ def match(kind: CheckpointKind, config: ModelConfig, found: Mapping[str, Stored]
     return problems
 
 
-def _canonical(kind: CheckpointKind, name: str, is_bare: bool) -> str | None:
+def _canonical(kind: CheckpointKind, config: ModelConfig, name: str, is_bare: bool) -> str | None:
     if kind is CheckpointKind.GGUF:
-        return name if name == ROPE_DIVISORS else canonical_name(name)
-    if name == f"model.{HEAD}":
+        return name if name == ROPE_DIVISORS else canonical_name(name, config)
+    prefix = body_prefix(config)
+    if name == f"{prefix}{HEAD}":
         return HEAD
     if is_bare and not name.startswith("lm_head."):
-        return f"model.{name}"
+        return f"{prefix}{name}"
     return name
 
 

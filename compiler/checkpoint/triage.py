@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compiler.checkpoint import gguf, safetensors
-from compiler.checkpoint.config import ModelConfig, config_from_hf
+from compiler.checkpoint.config import ModelConfig
 from compiler.checkpoint.errors import CheckpointError, Problem, ProblemCode, capped, refusal
 from compiler.checkpoint.gguf import GgufFile
 from compiler.checkpoint.gguf_model import config_from_gguf
+from compiler.checkpoint.hf_config import config_from_hf
 from compiler.checkpoint.index import INDEX_NAME, parse_index
 from compiler.checkpoint.inspect import CONFIG_NAME
 from compiler.checkpoint.layout import TensorEntry
@@ -106,7 +107,7 @@ def _triage_safetensors(
             problems += error.problems
     if model is None or problems or len(sent) < len(selection.files):
         return problems
-    found, problems = canonical(selection.kind, stored)
+    found, problems = canonical(selection.kind, model, stored)
     return problems + match(selection.kind, model, found)
 
 
@@ -140,6 +141,6 @@ def _triage_gguf(
     except CheckpointError as error:
         return list(error.problems)
     found, problems = canonical(
-        selection.kind, (Stored(name, tensor, entry) for tensor, entry in file.tensors.items())
+        selection.kind, model, (Stored(name, tensor, entry) for tensor, entry in file.tensors.items())
     )
     return problems + match(selection.kind, model, found)

@@ -20,6 +20,8 @@ from compiler.ir.dtype import HALVES
 
 LOG2_E = math.log2(math.e)
 LN_2 = math.log(2.0)
+_ERF_SCALE = 0.3275911
+_ERF_SERIES = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
 _P = ParamSpec("_P")
 
@@ -87,6 +89,35 @@ def silu(x: Tensor) -> Tensor:
 def tanh(x: Tensor) -> Tensor:
     """2 sigmoid(2x) - 1: absolute, not relative, accuracy near 0."""
     return sigmoid(x * 2) * 2 - 1
+
+
+@_in_f32
+def erf(x: Tensor) -> Tensor:
+    """The error function, within 5e-7. Source: Abramowitz and Stegun, 7.1.26."""
+    size = absolute(x)
+    t = (size * _ERF_SCALE + 1).recip()
+    series = t * _ERF_SERIES[-1]
+    for coefficient in reversed(_ERF_SERIES[:-1]):
+        series = (series + coefficient) * t
+    rest = series * exp(-(x * x))
+    return select(x < 0, rest - 1, 1 - rest)
+
+
+@_in_f32
+def gelu(x: Tensor) -> Tensor:
+    """x times the normal distribution's share below it, by `erf`."""
+    return x * (erf(x * math.sqrt(0.5)) + 1) * 0.5
+
+
+@_in_f32
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU's approximation by a tanh, which is a sigmoid of twice its argument."""
+    return x * sigmoid((x + x * x * x * 0.044715) * (2 * math.sqrt(2 / math.pi)))
+
+
+def soft_cap(x: Tensor, cap: float) -> Tensor:
+    """cap * tanh(x / cap): near x where that is small, and never beyond the cap."""
+    return tanh(x * (1 / cap)) * cap
 
 
 def relu(x: Tensor) -> Tensor:

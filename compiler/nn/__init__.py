@@ -1,7 +1,7 @@
 """Layers over the Tensor API: linear, norm, embedding, gated MLP, rotary embedding, paged attention."""
 
-from compiler.nn.attention import KeyValueCache, PagedAttention, PagedStep, attend
-from compiler.nn.layers import Embedding, GatedMLP, Linear, RMSNorm
+from compiler.nn.attention import KeyValueCache, PagedAttention, PagedStep, Scores, attend
+from compiler.nn.layers import Embedding, GatedMLP, LayerNorm, Linear, RMSNorm
 from compiler.nn.parameters import Parameters
 from compiler.nn.rotary import Rotary
 
@@ -9,11 +9,13 @@ __all__ = [
     "Embedding",
     "GatedMLP",
     "KeyValueCache",
+    "LayerNorm",
     "Linear",
     "PagedAttention",
     "PagedStep",
     "Parameters",
     "RMSNorm",
     "Rotary",
+    "Scores",
     "attend",
 ]

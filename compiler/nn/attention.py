@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.frontend import Tensor
-from compiler.frontend.functional import additive_mask, arange, softmax
+from compiler.frontend.functional import additive_mask, arange, soft_cap, softmax
 from compiler.ir import DType
-from compiler.nn.layers import Linear
+from compiler.nn.layers import Linear, RMSNorm
 from compiler.nn.parameters import Parameters
 from compiler.nn.rotary import Rotary
 
@@ -67,7 +67,21 @@ class KeyValueCache:
         )
 
 
-def attend(query: Tensor, cache: KeyValueCache, step: PagedStep) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What becomes of a query's products with keys. `scale` multiplies them (none: 1 / sqrt(head_dim)),
+    `softcap` bounds them after that, and a token sees `window` positions, its own included (none: all).
+    """
+
+    scale: float | None = None
+    softcap: float | None = None
+    window: int | None = None
+
+
+_PLAIN = Scores()
+
+
+def attend(query: Tensor, cache: KeyValueCache, step: PagedStep, rule: Scores = _PLAIN) -> Tensor:
     """Each token's query over its sequence's positions up to its own.
 
     `query` [T, heads, head_dim], heads a multiple of the cache's; gives f32 [T, heads, head_dim].
@@ -79,10 +93,15 @@ def attend(query: Tensor, cache: KeyValueCache, step: PagedStep) -> Tensor:
     assert isinstance(head_dim, int), "a head has a fixed width"
     keys, values = cache.read(step.block_tables[step.sequence,])
     grouped = query.reshape(tokens, kv_heads, heads // kv_heads, head_dim)
-    scores = (grouped.unsqueeze(-1) * keys.unsqueeze(2)).sum(3) * head_dim**-0.5
+    scale = head_dim**-0.5 if rule.scale is None else rule.scale
+    scores = (grouped.unsqueeze(-1) * keys.unsqueeze(2)).sum(3) * scale
+    if rule.softcap is not None:
+        scores = soft_cap(scores, rule.softcap)
 
     key_position = arange(query.builder, step.block_tables.shape[1] * block_size)
     visible = key_position < (step.positions + 1).unsqueeze(1)
+    if rule.window is not None:
+        visible = visible & ((step.positions - rule.window).unsqueeze(1) < key_position)
     masked = scores + additive_mask(visible).reshape(tokens, 1, 1, key_position.shape[0])
 
     mixed = (softmax(masked, -1).unsqueeze(-1) * values.unsqueeze(2)).sum(3)
@@ -91,7 +110,7 @@ def attend(query: Tensor, cache: KeyValueCache, step: PagedStep) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class PagedAttention:
-    """Projections around `attend`, with rotated queries and keys."""
+    """Projections around `attend`, with rotated queries and keys; norms, if any, are head by head."""
 
     query: Linear
     key: Linear
@@ -100,22 +119,29 @@ class PagedAttention:
     heads: int
     kv_heads: int
     head_dim: int
+    scores: Scores = _PLAIN
+    query_norm: RMSNorm | None = None
+    key_norm: RMSNorm | None = None
 
     @classmethod
-    def of(cls, parameters: Parameters, heads: int, kv_heads: int, head_dim: int) -> PagedAttention:
+    def of(
+        cls, parameters: Parameters, heads: int, kv_heads: int, head_dim: int, scores: Scores = _PLAIN
+    ) -> PagedAttention:
         query, key, value, output = (
             Linear.of(parameters.under(name)) for name in ("q_proj", "k_proj", "v_proj", "o_proj")
         )
-        return cls(query, key, value, output, heads, kv_heads, head_dim)
+        return cls(query, key, value, output, heads, kv_heads, head_dim, scores)
 
     def __call__(
         self, x: Tensor, rotary: Rotary, cache: KeyValueCache, step: PagedStep
     ) -> tuple[Tensor, KeyValueCache]:
         """[T, hidden] -> f32 [T, hidden], and the cache with this step's keys and values in it."""
         tokens = x.shape[0]
-        query = rotary(self.query(x).reshape(tokens, self.heads, self.head_dim))
-        key = rotary(self.key(x).reshape(tokens, self.kv_heads, self.head_dim))
+        query = self.query(x).reshape(tokens, self.heads, self.head_dim)
+        key = self.key(x).reshape(tokens, self.kv_heads, self.head_dim)
+        query = rotary(query if self.query_norm is None else self.query_norm(query))
+        key = rotary(key if self.key_norm is None else self.key_norm(key))
         value = self.value(x).reshape(tokens, self.kv_heads, self.head_dim)
         written = cache.write(key, value, step.slots)
-        mixed = attend(query, written, step)
+        mixed = attend(query, written, step, self.scores)
         return self.output(mixed.reshape(tokens, self.heads * self.head_dim)), written

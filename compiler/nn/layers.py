@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler.frontend import Tensor
-from compiler.frontend.functional import linear, rms_norm, silu
+from compiler.frontend.functional import layer_norm, linear, rms_norm, silu
 from compiler.ir import DType
 from compiler.nn.parameters import Parameters
 
@@ -18,8 +19,10 @@ class Linear:
     bias: Tensor | None = None
 
     @classmethod
-    def of(cls, parameters: Parameters) -> Linear:
-        return cls(parameters["weight"], parameters.optional("bias"))
+    def of(cls, parameters: Parameters, *, stores_in_out: bool = False) -> Linear:
+        """`stores_in_out`: the weight lies [in, out]."""
+        weight = parameters["weight"]
+        return cls(weight.permute(1, 0) if stores_in_out else weight, parameters.optional("bias"))
 
     def __call__(self, x: Tensor) -> Tensor:
         """[.., in] -> f32 [.., out]."""
@@ -28,18 +31,37 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class RMSNorm:
-    """weight [hidden]."""
+    """weight [hidden], to which `offset` is added."""
 
     weight: Tensor
     eps: float
+    offset: float = 0.0
 
     @classmethod
-    def of(cls, parameters: Parameters, eps: float) -> RMSNorm:
-        return cls(parameters["weight"], eps)
+    def of(cls, parameters: Parameters, eps: float, offset: float = 0.0) -> RMSNorm:
+        return cls(parameters["weight"], eps, offset)
 
     def __call__(self, x: Tensor) -> Tensor:
         """[.., hidden] -> f32 of that shape."""
-        return rms_norm(x, self.weight, self.eps)
+        weight = self.weight.cast(DType.F32) + self.offset if self.offset else self.weight
+        return rms_norm(x, weight, self.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm:
+    """weight and bias [hidden]."""
+
+    weight: Tensor
+    bias: Tensor
+    eps: float
+
+    @classmethod
+    def of(cls, parameters: Parameters, eps: float) -> LayerNorm:
+        return cls(parameters["weight"], parameters["bias"], eps)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[.., hidden] -> f32 of that shape."""
+        return layer_norm(x, self.weight, self.bias, self.eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +81,18 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class GatedMLP:
-    """down(silu(gate(x)) * up(x)): SwiGLU."""
+    """down(activation(gate(x)) * up(x)): SwiGLU, GeGLU."""
 
     gate: Linear
     up: Linear
     down: Linear
+    activation: Callable[[Tensor], Tensor] = silu
 
     @classmethod
-    def of(cls, parameters: Parameters) -> GatedMLP:
-        names = ("gate_proj", "up_proj", "down_proj")
-        return cls(*(Linear.of(parameters.under(name)) for name in names))
+    def of(cls, parameters: Parameters, activation: Callable[[Tensor], Tensor] = silu) -> GatedMLP:
+        gate, up, down = (Linear.of(parameters.under(name)) for name in ("gate_proj", "up_proj", "down_proj"))
+        return cls(gate, up, down, activation)
 
     def __call__(self, x: Tensor) -> Tensor:
         """[.., hidden] -> f32 [.., hidden]."""
-        return self.down(silu(self.gate(x)) * self.up(x))
+        return self.down(self.activation(self.gate(x)) * self.up(x))

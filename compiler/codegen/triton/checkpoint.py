@@ -9,7 +9,7 @@ from compiler.checkpoint import inspect_directory
 from compiler.codegen.triton.model import GpuReport, compile_model_kernels
 from compiler.codegen.triton.targets import gpu_target
 from compiler.ir.graph import verify
-from compiler.zoo import build_llama
+from compiler.zoo import build_step
 
 
 def compile_checkpoint_kernels(
@@ -30,6 +30,6 @@ def compile_checkpoint_kernels(
     """
     gpu_target(target)
     config = inspect_directory(checkpoint).config
-    graph = build_llama(config, dtype=dtype, max_context=max_context or config.max_position_embeddings)
+    graph = build_step(config, dtype=dtype, max_context=max_context or config.max_position_embeddings)
     verify(graph)
     return compile_model_kernels(graph, out_dir, target, on_progress, should_stop)

@@ -18,6 +18,7 @@ from compiler.checkpoint import inspect_directory
 from compiler.pipeline import CompileOptions, compile_checkpoint
 from compiler.runtime import Program, load_program
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
+from tests.support.tiny_families import write_tiny_family
 from tests.support.tiny_gguf import write_tiny_gguf
 
 KV_BLOCKS = 160
@@ -49,6 +50,10 @@ class Zoo:
     def safetensors(self, variant: str, dtype: str) -> Compiled:
         """`variant` of `TINY`, computed in `dtype`."""
         return self._once(f"{variant}-{dtype}", dtype, lambda at: write_tiny_checkpoint(at / "hf", variant))
+
+    def family(self, name: str, dtype: str) -> Compiled:
+        """`name` of `FAMILIES`, computed in `dtype`."""
+        return self._once(f"{name}-{dtype}", dtype, lambda at: write_tiny_family(at / "hf", name))
 
     def gguf(self, variant: str, dtype: str) -> Compiled:
         """The same weights, stored as BF16 in a GGUF file."""

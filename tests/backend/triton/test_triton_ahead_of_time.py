@@ -24,7 +24,8 @@ from compiler.codegen.triton import (
 from compiler.ir import Graph
 from compiler.search.arrange import arrange
 from compiler.search.cuts import starting_cuts
-from compiler.zoo import StepLimits, build_llama
+from compiler.zoo import StepLimits
+from compiler.zoo.llama import build_llama
 from tests.support.programs import graph_of
 from tests.support.tiny_checkpoints import TINY, tiny_config
 

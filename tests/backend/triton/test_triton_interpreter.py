@@ -13,7 +13,8 @@ from compiler.lower.precision import narrow_operands
 from compiler.lower.terms import Kind, buffer_of, topological
 from compiler.search.arrange import arrange
 from compiler.search.cuts import starting_cuts
-from compiler.zoo import StepLimits, build_llama
+from compiler.zoo import StepLimits
+from compiler.zoo.llama import build_llama
 from tests.support.program_values import values_of
 from tests.support.programs import PROGRAMS, graph_of, sizes_of
 from tests.support.tiny_checkpoints import TINY, tiny_config

@@ -137,10 +137,10 @@ def test_the_new_name_of_the_dtype_is_read() -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "where"),
     [
-        ({"architectures": ["GPT2LMHeadModel"]}, ProblemCode.UNKNOWN_ARCHITECTURE, "architectures"),
-        ({"architectures": None, "model_type": "gpt2"}, ProblemCode.UNKNOWN_ARCHITECTURE, "architectures"),
+        ({"architectures": ["GPTJForCausalLM"]}, ProblemCode.UNKNOWN_ARCHITECTURE, "architectures"),
+        ({"architectures": None, "model_type": "gptj"}, ProblemCode.UNKNOWN_ARCHITECTURE, "architectures"),
         ({"architectures": [{}]}, ProblemCode.UNKNOWN_ARCHITECTURE, "architectures"),
-        ({"hidden_act": "gelu"}, ProblemCode.UNSUPPORTED_CONFIG, "hidden_act"),
+        ({"hidden_act": "relu"}, ProblemCode.UNSUPPORTED_CONFIG, "hidden_act"),
         (
             {"quantization_config": {"quant_method": "awq"}},
             ProblemCode.UNSUPPORTED_CONFIG,
@@ -167,7 +167,7 @@ def test_what_cannot_be_built_is_named(changes: dict[str, Any], code: ProblemCod
 
 def test_all_faults_are_reported_at_once() -> None:
     found = problems(
-        hidden_act="gelu", vocab_size=0, rope_scaling={"type": "yarn"}, quantization_config={"x": 1}
+        hidden_act="relu", vocab_size=0, rope_scaling={"type": "yarn"}, quantization_config={"x": 1}
     )
     assert {where for _, where in found} == {
         "hidden_act",
@@ -177,20 +177,23 @@ def test_all_faults_are_reported_at_once() -> None:
     }
 
 
-def test_a_mistral_with_a_window_is_refused() -> None:
-    assert problems(architectures=["MistralForCausalLM"], sliding_window=64) == [
-        (ProblemCode.UNSUPPORTED_CONFIG, "sliding_window")
+def test_every_layer_of_a_mistral_has_its_window() -> None:
+    assert config(architectures=["MistralForCausalLM"], sliding_window=64).windows == (64, 64)
+
+
+@pytest.mark.parametrize("window", [0, -1, "64", 2.5])
+def test_a_window_that_is_none_is_named(window: object) -> None:
+    assert problems(architectures=["MistralForCausalLM"], sliding_window=window) == [
+        (ProblemCode.BAD_CONFIG, "sliding_window")
     ]
 
 
-def test_a_mistral_whose_window_covers_the_context_is_accepted() -> None:
-    assert config(architectures=["MistralForCausalLM"], sliding_window=256).max_position_embeddings == 256
+def test_a_window_that_covers_the_context_is_none() -> None:
+    assert config(architectures=["MistralForCausalLM"], sliding_window=256).windows == ()
 
 
 def test_an_absent_window_is_the_default_of_the_class() -> None:
-    assert problems(architectures=["MistralForCausalLM"], max_position_embeddings=8192) == [
-        (ProblemCode.UNSUPPORTED_CONFIG, "sliding_window")
-    ]
+    assert config(architectures=["MistralForCausalLM"], max_position_embeddings=8192).windows == (4096, 4096)
 
 
 def test_llama3_keeps_its_numbers() -> None:

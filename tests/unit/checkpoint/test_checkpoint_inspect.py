@@ -176,7 +176,7 @@ def test_s26_a_truncated_gguf_is_named(tmp_path: Path) -> None:
         ("model.safetensors", b"PK\x03\x04" + bytes(99), ProblemCode.UNEXPECTED_PICKLE),
         ("config.json", b"version https://git-lfs.github.com/spec/v1\noid", ProblemCode.LFS_POINTER),
         ("config.json", b"{", ProblemCode.BAD_CONFIG),
-        ("config.json", b'{"architectures": ["GPT2LMHeadModel"]}', ProblemCode.UNKNOWN_ARCHITECTURE),
+        ("config.json", b'{"architectures": ["GPTJForCausalLM"]}', ProblemCode.UNKNOWN_ARCHITECTURE),
     ],
 )
 def test_a_file_that_is_something_else_is_named(name: str, content: bytes, code: str, tmp_path: Path) -> None:

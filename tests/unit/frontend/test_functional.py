@@ -26,6 +26,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
         (f.exp, torch.exp),
         (f.sigmoid, torch.sigmoid),
         (f.tanh, torch.tanh),
+        (f.erf, torch.erf),
         (f.relu, torch.relu),
         (f.absolute, torch.abs),
         (lambda x: f.clamp(x, -1, 2), lambda x: torch.clamp(x, -1, 2)),
@@ -51,6 +52,21 @@ def test_elementwise_compositions_agree_on_positive_numbers(ours_of, theirs_of):
     torch.testing.assert_close(ours(ours_of, x), theirs_of(x), rtol=2e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("ours_of", "theirs_of"), [(f.gelu, F.gelu), (f.gelu_tanh, lambda x: F.gelu(x, approximate="tanh"))]
+)
+def test_gelu_agrees_also_where_it_vanishes(ours_of, theirs_of):
+    x = torch.cat([SPECIAL[1:-1], random(200) * 4])
+    torch.testing.assert_close(ours(ours_of, x), theirs_of(x), rtol=3e-6, atol=1e-6)
+
+
+def test_a_soft_cap_is_a_scaled_tanh():
+    x = torch.cat([SPECIAL, random(200) * 40])
+    torch.testing.assert_close(
+        ours(lambda x: f.soft_cap(x, 30.0), x), torch.tanh(x / 30) * 30, rtol=3e-6, atol=1e-5
+    )
+
+
 def test_exp_keeps_five_digits_from_underflow_to_overflow():
     x = torch.linspace(-87, 88, 4001)
     torch.testing.assert_close(ours(f.exp, x).double(), x.double().exp(), rtol=1e-5, atol=0)
@@ -65,6 +81,7 @@ def test_exp_keeps_five_digits_from_underflow_to_overflow():
         (f.rsqrt, torch.rsqrt),
         (f.silu, F.silu),
         (f.sigmoid, torch.sigmoid),
+        (f.gelu, F.gelu),
         (lambda x: f.softmax(x, 0), lambda x: x.softmax(0)),
         (lambda x: f.mean(x, 0), lambda x: x.mean(0)),
     ],

@@ -15,7 +15,8 @@ from compiler.frontend.functional import linear, silu
 from compiler.ir import DType, Graph, Op, evaluate, symbol
 from compiler.search.arrange import arrange, cut_classes
 from compiler.search.cuts import starting_cuts
-from compiler.zoo.llama import StepLimits, build_llama
+from compiler.zoo.llama import build_llama
+from compiler.zoo.step import StepLimits
 from tests.support.chained import run_chained
 from tests.support.program_values import values_of
 from tests.support.tiny_checkpoints import TINY, tiny_config

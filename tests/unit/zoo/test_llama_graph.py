@@ -11,8 +11,9 @@ import torch
 from compiler.checkpoint import ModelConfig, config_from_hf, expected_tensors
 from compiler.errors import UnsupportedModel
 from compiler.ir import DType, Graph, Op, bf16_to_f32, evaluate, parse_graph, print_graph, round_to_bf16
-from compiler.zoo.llama import StepLimits, build_llama
+from compiler.zoo.llama import build_llama
 from compiler.zoo.rope import rope_tables
+from compiler.zoo.step import StepLimits
 from tests.support.llama_oracle import oracle_logits, oracle_model
 from tests.support.paged_steps import Chunk, PagedBatches, chunked_schedule, run_reference
 from tests.support.tiny_checkpoints import TINY, VOCAB_SIZE, TinyLlama, tiny_config, tiny_tensors
