@@ -13,8 +13,8 @@ from compiler.artifact.manifest import Buffer as ArtifactBuffer
 from compiler.artifact.manifest import BufferKind, DimRange, KernelLaunch, LevelProgram
 from compiler.ir.dim import bounds
 from compiler.ir.dtype import itemsize
-from compiler.ir.ops import VIEWS
-from compiler.lower.definitions import Definition
+from compiler.ir.graph import Graph
+from compiler.lower.definitions import Definition, output_roots
 from compiler.lower.memory import Arena, Interval, plan_arena
 from compiler.lower.stages import lifetimes
 from compiler.lower.tiles import Param
@@ -33,12 +33,13 @@ class WeightUse:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """Everything of a level's program but its compiled kernels."""
+    """Everything of a level's program but its compiled kernels. `outputs` names the buffer of each output."""
 
     program: LevelProgram
     candidates: tuple[Candidate, ...]
     weights: tuple[WeightUse, ...]
     arena: Arena
+    outputs: Mapping[str, str]
 
 
 def assemble(searched: SearchedProgram, buckets: tuple[Bucket, ...], level: str, compiler: str) -> Assembled:
@@ -49,12 +50,18 @@ def assemble(searched: SearchedProgram, buckets: tuple[Bucket, ...], level: str,
     plans = []
     for bucket in buckets:
         launches = tuple(_launches(searched, bucket, names, used, weights))
-        plans.append(BucketPlan((DimRange("T", bucket.low, bucket.high),), launches))
+        plans.append(BucketPlan(_ranges(searched.graph, bucket), launches))
     arena = plan_arena(tuple(_intervals(searched, names)))
     scratch = max((c.kernel.scratch_bytes() for c in used.values()), default=0)
     buffers = tuple(_buffers(searched, names, arena))
     program = LevelProgram(level, compiler, scratch + 64, buffers, tuple(plans))
-    return Assembled(program, tuple(used.values()), tuple(weights.values()), arena)
+    return Assembled(program, tuple(used.values()), tuple(weights.values()), arena, names.buffers)
+
+
+def _ranges(graph: Graph, bucket: Bucket) -> tuple[DimRange, ...]:
+    """Buckets are told apart by the tokens of a step; a graph without them has one."""
+    has_tokens = any(s.name == "T" for s in graph.symbols)
+    return (DimRange("T", bucket.low, bucket.high),) if has_tokens else ()
 
 
 class _Names:
@@ -66,12 +73,13 @@ class _Names:
         by_node = {d.node: d for d in definitions}
         self.aliases = {d.name: d.aliases for d in definitions if d.aliases is not None}
         self.outputs: dict[str, str] = {}
+        self.buffers: dict[str, str] = {}
         self.caches = set(graph.aliases.values())
-        for name, node in graph.outputs.items():
-            while node.op in VIEWS and node not in by_node:
-                node = node.inputs[0]
-            if name not in graph.aliases:
-                self.outputs[by_node[node].name] = name
+        for name, node in output_roots(graph).items():
+            if name in graph.aliases:
+                self.buffers[name] = graph.aliases[name]
+            else:
+                self.buffers[name] = self.outputs.setdefault(by_node[node].name, name)
 
     def of(self, buffer: str) -> str:
         buffer = self.aliases.get(buffer, buffer)

@@ -26,6 +26,14 @@ def step_buckets(graph: Graph) -> tuple[Bucket, ...]:
     return tuple(found)
 
 
+def whole_bucket(graph: Graph, typical: Mapping[str, int]) -> Bucket:
+    """One bucket for every size. Candidates are judged at `typical` sizes, or at the largest."""
+    sizes = {s.name: s for s in graph.symbols}
+    measured = {n: min(max(typical.get(n, s.high), s.low), s.high) for n, s in sizes.items()}
+    tokens = sizes.get("T")
+    return Bucket("all", tokens.low if tokens else 0, tokens.high if tokens else 0, measured)
+
+
 def _representative(sizes: Mapping[str, Symbol], tokens: int) -> dict[str, int]:
     """Sizes of a typical step of `tokens`: one logit row a sequence, contexts of some 256 positions."""
     sequences = tokens if tokens <= 16 else 1

@@ -6,7 +6,6 @@ inspect -> graph -> search (define, saturate, form, print, build, gate, measure)
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -23,14 +22,22 @@ from compiler.artifact.writer import ArtifactWriter
 from compiler.assemble import Assembled, arena_report, assemble
 from compiler.buckets import step_buckets
 from compiler.checkpoint import ModelConfig, inspect_directory
-from compiler.codegen.toolchain import Toolchain, find_compiler
-from compiler.codegen.toolchain_errors import CompileCancelled
+from compiler.codegen.toolchain import Toolchain
 from compiler.errors import CompilerError
 from compiler.ir.dtype import DType
 from compiler.ir.graph import Graph, verify
+from compiler.options import (
+    BadOption,
+    CompileOptions,
+    Workshop,
+    effort_of,
+    level_of,
+    setting_of,
+    toolchain_of,
+)
 from compiler.prove import prove
-from compiler.runtime.cpu import Feature, Level, best_level, host_features, level_named
-from compiler.search.program import EFFORTS, Effort, SearchedProgram, Setting, Stopped, kernels_source, search
+from compiler.runtime.cpu import Level
+from compiler.search.program import SearchedProgram, Stopped, kernels_source, search
 from compiler.zoo import StepLimits, build_step, step_tables
 from compiler.zoo.weights import Weights, open_weights
 
@@ -39,31 +46,7 @@ VERSION = "1"
 
 BLOCK_SIZE = 16
 _DTYPES = {"f32": DType.F32, "bf16": DType.BF16}
-
-
-class BadOption(CompilerError):
-    """A compile option that means nothing."""
-
-    code = "invalid_option"
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """What to compile for. `budget` is "none", "quick", "full", or seconds; `level` None takes this CPU's
-    best. `compiler` is a C++ compiler's command; None looks for one.
-    """
-
-    dtype: str = "bf16"
-    budget: str | float = "quick"
-    target: str = "cpu"
-    max_context: int | None = None
-    seed: int = 0
-    max_batched_tokens: int = 512
-    max_sequences: int = 32
-    threads: int | None = None
-    level: str | None = None
-    cache_dir: Path | None = None
-    compiler: str | None = None
+__all__ = ["BadOption", "CompileOptions", "CompileReport", "Progress", "Stopped", "compile_checkpoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +94,20 @@ def compile_checkpoint(
             definitions.
     """
     start = time.perf_counter()
-    effort = _effort(options.budget)
+    effort = effort_of(options.budget)
     on_progress(Progress("inspect", 0.0, "reading headers"))
     info = inspect_directory(checkpoint)
     context = options.max_context or info.config.max_position_embeddings
     graph = _graph(info.config, options, context)
-    level = _level(options)
-    toolchain = Toolchain(find_compiler(options.compiler), _cache_dir(options))
+    level = level_of(options)
+    toolchain = toolchain_of(options)
 
     def report(fraction: float, message: str) -> None:
         on_progress(Progress("search", 0.02 + 0.78 * fraction, message))
 
     with tempfile.TemporaryDirectory(prefix="candela-search-") as work:
-        setting = _setting(graph, options, effort, Path(work), toolchain, level, should_stop, is_busy)
+        workshop = Workshop(Path(work), toolchain, level, should_stop, is_busy)
+        setting = setting_of(graph, step_buckets(graph), options, effort, workshop)
         searched = search(graph, setting, report)
     assembled = assemble(searched, setting.buckets, level.name, toolchain.compiler.version)
     on_progress(Progress("build", 0.82, f"{len(assembled.candidates)} kernels"))
@@ -158,33 +142,6 @@ def _prove_or_remove(out_dir: Path, searched: SearchedProgram, weights: _Weights
         raise
 
 
-def _level(options: CompileOptions) -> Level:
-    """The level to build for. It must run here, as candidates are gated by running them."""
-    features = host_features()
-    if options.level is None:
-        return best_level(features)
-    try:
-        level = level_named(options.level)
-    except CompilerError as error:
-        raise BadOption(str(error)) from error
-    if level.required & ~features:
-        lacking = (level.required & ~features).name
-        raise BadOption(
-            f"level {level.name} needs {lacking}, which this CPU lacks; compile on one that has it"
-        )
-    return level
-
-
-def _effort(budget: str | float) -> Effort:
-    if isinstance(budget, str) and budget in EFFORTS:
-        return EFFORTS[budget]
-    try:
-        seconds = float(budget)
-    except ValueError as error:
-        raise BadOption(f"budget {budget!r} is none of {', '.join(EFFORTS)}, nor seconds") from error
-    return EFFORTS["none"] if seconds < 10 else EFFORTS["quick"] if seconds < 180 else EFFORTS["full"]
-
-
 def _graph(config: ModelConfig, options: CompileOptions, context: int) -> Graph:
     if options.dtype not in _DTYPES:
         raise BadOption(f"dtype {options.dtype!r} is none of {', '.join(_DTYPES)}")
@@ -196,41 +153,6 @@ def _graph(config: ModelConfig, options: CompileOptions, context: int) -> Graph:
     graph = build_step(config, dtype=options.dtype, max_context=context, block_size=BLOCK_SIZE, limits=limits)
     verify(graph)
     return graph
-
-
-def _setting(
-    graph: Graph,
-    options: CompileOptions,
-    effort: Effort,
-    work: Path,
-    toolchain: Toolchain,
-    level: Level,
-    should_stop: Callable[[], bool],
-    is_busy: Callable[[], bool],
-) -> Setting:
-    return Setting(
-        dims=tuple(s.name for s in graph.symbols),
-        buckets=step_buckets(graph),
-        threads=options.threads or os.cpu_count() or 1,
-        effort=effort,
-        seed=options.seed,
-        work_dir=work,
-        build=lambda source: _build(toolchain, source, level, should_stop),
-        should_stop=should_stop,
-        is_busy=is_busy,
-        has_tiles=Feature.AMX_BF16 in level.required and options.dtype == "bf16",
-    )
-
-
-def _build(toolchain: Toolchain, source: str, level: Level, should_stop: Callable[[], bool]) -> Path:
-    try:
-        return toolchain.shared_object(source, level, should_stop=should_stop)
-    except CompileCancelled as error:
-        raise Stopped("the compile was stopped") from error
-
-
-def _cache_dir(options: CompileOptions) -> Path:
-    return options.cache_dir or Path.home() / ".cache" / "candela"
 
 
 def _dims(graph: Graph, order: tuple[str, ...]) -> list[DimRange]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from compiler.ir.dim import Dim, Size
+from compiler.ir.dtype import DType
+from compiler.lower.errors import LoweringError
 from compiler.lower.indexing import Linear, flatten, linear
 from compiler.lower.recombine import recombined
 from compiler.lower.terms import Kind, Term, axis_of
@@ -22,6 +24,7 @@ class IndexPrinter:
     symbol: Callable[[str], str]
     floor_div: str = "c_floor_div({0}, {1})"
     floor_mod: str = "c_floor_mod({0}, {1})"
+    choice: str = "({0} ? {1} : {2})"
 
     def size(self, size: Size) -> str:
         """A size as an expression over the program's symbols."""
@@ -65,5 +68,24 @@ class IndexPrinter:
                 return f"({self.term(atom.args[0])} * {self.term(atom.args[1])})"
             case Kind.MOD:
                 return f"({self.term(atom.args[0])} % {self.term(atom.args[1])})"
+            case Kind.SELECT:
+                chosen, one, other = atom.args
+                return self.choice.format(self.condition(chosen), self.term(one), self.term(other))
+            case Kind.CAST if atom.args[0].dtype is DType.BOOL:
+                return self.choice.format(self.condition(atom.args[0]), "1", "0")
             case _:
-                raise AssertionError(f"not an index: {atom!r}")
+                raise LoweringError(f"an index that follows from other values than indices: {atom!r:.200}")
+
+    def condition(self, term: Term) -> str:
+        """A bool that follows from indices, or is read from memory."""
+        match term.kind:
+            case Kind.LT if term.args[0].dtype is DType.I32:
+                return f"({self.term(term.args[0])} < {self.term(term.args[1])})"
+            case Kind.SELECT:
+                return self.choice.format(*(self.condition(a) for a in term.args))
+            case Kind.NUM:
+                return "1" if term.attr else "0"
+            case Kind.LOAD:
+                return f"({self.load(term)} != 0)"
+            case _:
+                raise LoweringError(f"an index that follows from other values than indices: {term!r:.200}")

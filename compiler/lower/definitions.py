@@ -60,8 +60,10 @@ def define(graph: Graph, optional: Iterable[Node] = ()) -> tuple[Definition, ...
     """
     order = {node: i for i, node in enumerate(graph.nodes)}
     cuts: dict[Node, str] = {}
-    pending = [_skip_views(n) for n in graph.outputs.values()] + list(optional)
+    roots = list(output_roots(graph).values())
+    pending = [*roots, *optional]
     has_reduction = _nodes_above_reductions(graph)
+    cuts.update(dict.fromkeys((n for n in roots if n.op in LEAVES), ""))
     while pending:
         for node in pending:
             if node.op not in LEAVES:
@@ -74,8 +76,24 @@ def define(graph: Graph, optional: Iterable[Node] = ()) -> tuple[Definition, ...
     return tuple(_definition(node, name, named, scattered) for node, name in named.items())
 
 
+def output_roots(graph: Graph) -> dict[str, Node]:
+    """The node that is computed into each output's buffer: its own, below what leaves its elements in order.
+
+    An output that overwrites an input lies as that input does, whatever view of it the graph gives.
+    """
+    return {
+        name: _skip_views(node) if name in graph.aliases else _skip_reshapes(node)
+        for name, node in graph.outputs.items()
+    }
+
+
+def _skip_reshapes(node: Node) -> Node:
+    while node.op is Op.RESHAPE:
+        node = node.inputs[0]
+    return node
+
+
 def _skip_views(node: Node) -> Node:
-    """The node whose buffer an output view reads: a view of a definition needs no copy."""
     while node.op in VIEWS:
         node = node.inputs[0]
     return node
@@ -215,7 +233,7 @@ def cuttable(graph: Graph) -> tuple[Node, ...]:
     for node in graph.nodes:
         for i in node.inputs:
             users.setdefault(i, []).append(node)
-    outputs = {_skip_views(n) for n in graph.outputs.values()}
+    outputs = set(output_roots(graph).values())
 
     def is_choice(node: Node) -> bool:
         if node not in above or node in outputs or node.op in VIEWS or not is_float(node.dtype):

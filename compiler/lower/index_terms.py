@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from compiler.ir.dim import Size, bounds, product
-from compiler.ir.dtype import DType
+from compiler.ir.dtype import HALVES, DType
 from compiler.ir.graph import Node
 from compiler.ir.ops import LEAVES, REDUCTIONS, VIEWS, Op
 from compiler.lower import terms as t
@@ -50,7 +50,7 @@ class Lowering:
 
     def lower(self, node: Node, indices: Indices, *, root: bool = False) -> Term:
         """The term of `node` at `indices`; `root` lowers a cut node's own body instead of a read of it."""
-        if node in self.cuts and not root:
+        if node in self.cuts and not root and node.op not in LEAVES:
             return self._read_cut(node, indices)
         key = (node, indices)
         if key not in self._memo:
@@ -126,10 +126,12 @@ class Lowering:
         if op is Op.WEIGHT:
             return t.load(weight_buffer(node), indices, node.dtype)
         if op is Op.CONST:
-            return t.num(cast(t.Number, node.attr), node.dtype)
+            is_half = node.dtype in HALVES
+            value = t.num(cast(t.Number, node.attr), DType.F32 if is_half else node.dtype)
+            return t.cast_to(value, node.dtype)
         if op is Op.IOTA:
             return indices[0]
-        asked = list(self.asks(node, indices))
+        inputs, asked = node.inputs, list(self.asks(node, indices))
         if op in VIEWS:
             return self.lower(*asked[0])
         if op is Op.GATHER:
@@ -137,13 +139,23 @@ class Lowering:
         args = [self.lower(n, ix) for n, ix in asked]
         if op in REDUCTIONS:
             axis = cast(int, node.attr)
-            kind = Kind.SUM if op is Op.SUM else Kind.MAX
-            return t.reduction(kind, t.axis_of(asked[0][1][axis]), args[0])
+            if op is Op.SUM and args[0].dtype is DType.I32 and args[0].kind is Kind.NUM:
+                return scale_index(const_index(inputs[0].shape[axis]), cast(Size, args[0].attr))
+            return self._reduction(op, t.axis_of(asked[0][1][axis]), args[0])
         if node.dtype is DType.I32 and op is not Op.CAST:
             return self._integer(op, args)
         return self._pointwise(op, args, node.dtype)
 
+    def _reduction(self, op: Op, axis: str, body: Term) -> Term:
+        """Half floats are reduced in f32 and rounded once."""
+        wide = t.cast_to(body, DType.F32) if body.dtype in HALVES else body
+        return t.cast_to(t.reduction(Kind.SUM if op is Op.SUM else Kind.MAX, axis, wide), body.dtype)
+
     def _pointwise(self, op: Op, args: list[Term], dtype: DType) -> Term:
+        """Half floats are computed in f32 and rounded once an operation."""
+        if op is not Op.CAST and any(a.dtype in HALVES for a in args):
+            wide = [t.cast_to(a, DType.F32) if a.dtype in HALVES else a for a in args]
+            return t.cast_to(self._pointwise(op, wide, DType.F32 if dtype in HALVES else dtype), dtype)
         if op in _UNARY:
             return t.unary(_UNARY[op], args[0])
         if op in _BINARY:

@@ -1,0 +1,128 @@
+"""What a compile is asked for, and the setting of a search that follows from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler.codegen.toolchain import Toolchain, find_compiler
+from compiler.codegen.toolchain_errors import CompileCancelled
+from compiler.errors import CompilerError
+from compiler.ir.graph import Graph
+from compiler.runtime.cpu import Feature, Level, best_level, host_features, level_named
+from compiler.search.candidates import Bucket
+from compiler.search.program import EFFORTS, Effort, Setting, Stopped
+
+
+class BadOption(CompilerError):
+    """A compile option that means nothing."""
+
+    code = "invalid_option"
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What to compile for. `budget` is "none", "quick", "full", or seconds; `level` None takes this CPU's
+    best. `compiler` is a C++ compiler's command; None looks for one.
+    """
+
+    dtype: str = "bf16"
+    budget: str | float = "quick"
+    target: str = "cpu"
+    max_context: int | None = None
+    seed: int = 0
+    max_batched_tokens: int = 512
+    max_sequences: int = 32
+    threads: int | None = None
+    level: str | None = None
+    cache_dir: Path | None = None
+    compiler: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """Where candidates are built and run, and who may stop it or keep it waiting."""
+
+    folder: Path
+    toolchain: Toolchain
+    level: Level
+    should_stop: Callable[[], bool] = lambda: False
+    is_busy: Callable[[], bool] = lambda: False
+
+    def build(self, source: str) -> Path:
+        """The shared object of a translation unit.
+
+        Raises:
+            Stopped: `should_stop` said so.
+            CompilerError: the toolchain failed.
+        """
+        try:
+            return self.toolchain.shared_object(source, self.level, should_stop=self.should_stop)
+        except CompileCancelled as error:
+            raise Stopped("the compile was stopped") from error
+
+
+def level_of(options: CompileOptions) -> Level:
+    """The level to build for. It must run here, as candidates are gated by running them.
+
+    Raises:
+        BadOption: there is no such level, or this CPU lacks it.
+    """
+    features = host_features()
+    if options.level is None:
+        return best_level(features)
+    try:
+        level = level_named(options.level)
+    except CompilerError as error:
+        raise BadOption(str(error)) from error
+    if level.required & ~features:
+        lacking = (level.required & ~features).name
+        raise BadOption(
+            f"level {level.name} needs {lacking}, which this CPU lacks; compile on one that has it"
+        )
+    return level
+
+
+def effort_of(budget: str | float) -> Effort:
+    """What a budget buys.
+
+    Raises:
+        BadOption: it is no budget.
+    """
+    if isinstance(budget, str) and budget in EFFORTS:
+        return EFFORTS[budget]
+    try:
+        seconds = float(budget)
+    except ValueError as error:
+        raise BadOption(f"budget {budget!r} is none of {', '.join(EFFORTS)}, nor seconds") from error
+    return EFFORTS["none"] if seconds < 10 else EFFORTS["quick"] if seconds < 180 else EFFORTS["full"]
+
+
+def toolchain_of(options: CompileOptions) -> Toolchain:
+    """The compiler and its cache.
+
+    Raises:
+        CompilerError: there is no compiler.
+    """
+    cache = options.cache_dir or Path.home() / ".cache" / "candela"
+    return Toolchain(find_compiler(options.compiler), cache)
+
+
+def setting_of(
+    graph: Graph, buckets: tuple[Bucket, ...], options: CompileOptions, effort: Effort, workshop: Workshop
+) -> Setting:
+    """What the search of `graph` runs in."""
+    return Setting(
+        dims=tuple(s.name for s in graph.symbols),
+        buckets=buckets,
+        threads=options.threads or os.cpu_count() or 1,
+        effort=effort,
+        seed=options.seed,
+        work_dir=workshop.folder,
+        build=workshop.build,
+        should_stop=workshop.should_stop,
+        is_busy=workshop.is_busy,
+        has_tiles=Feature.AMX_BF16 in workshop.level.required and options.dtype == "bf16",
+    )
