@@ -227,7 +227,7 @@ def _scatter_definition(
 
 def cuttable(graph: Graph) -> tuple[Node, ...]:
     """Nodes whose cut is a choice: float values with a reduction at or above them that are reduced further,
-    or contracted, or read by several users."""
+    or contracted, or read by several users, or in windows that overlap."""
     above = _nodes_above_reductions(graph)
     users: dict[Node, list[Node]] = {}
     for node in graph.nodes:
@@ -240,9 +240,28 @@ def cuttable(graph: Graph) -> tuple[Node, ...]:
             return False
         if node.op in (Op.SCATTER, Op.GATHER):
             return False
-        return node.op in REDUCTIONS or len(users[node]) > 1 or _feeds_contraction(node, users)
+        if node.op in REDUCTIONS or len(users[node]) > 1 or _feeds_contraction(node, users):
+            return True
+        return is_windowed(node, users)
 
     return tuple(n for n in graph.nodes if is_choice(n))
+
+
+def is_windowed(node: Node, users: Mapping[Node, list[Node]]) -> bool:
+    """Whether `node`, seen through views, is read at a grid of places that hangs on no input: in windows."""
+    for user in users.get(node, []):
+        if user.op in VIEWS and is_windowed(user, users):
+            return True
+        if user.op is Op.GATHER and user.inputs[0] is node:
+            indices = user.inputs[1:]
+            if len(indices[0].shape) > 1 and all(_is_arithmetic(i) for i in indices):
+                return True
+    return False
+
+
+def _is_arithmetic(index: Node) -> bool:
+    """Whether an index reads nothing from memory."""
+    return index.op not in (Op.INPUT, Op.WEIGHT) and all(_is_arithmetic(i) for i in index.inputs)
 
 
 def _feeds_contraction(node: Node, users: Mapping[Node, list[Node]]) -> bool:

@@ -22,10 +22,14 @@ class Parameters:
         """The parameters of the part called `name`."""
         return Parameters(self.trace, self.shapes, self.dtype, f"{self.prefix}{name}.")
 
+    def has(self, name: str) -> bool:
+        """Whether the model has a parameter of that name."""
+        return self.prefix + name in self.shapes
+
     def __getitem__(self, name: str) -> Tensor:
         full_name = self.prefix + name
         return self.trace.weight(full_name, self.shapes[full_name], self.dtype)
 
     def optional(self, name: str) -> Tensor | None:
         """The parameter, or None where the model has none of that name (a bias)."""
-        return self[name] if self.prefix + name in self.shapes else None
+        return self[name] if self.has(name) else None

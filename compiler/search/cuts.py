@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from compiler.ir.dtype import DType, itemsize
 from compiler.ir.graph import Graph, Node
 from compiler.ir.ops import ELEMENTWISE, VIEWS, Op
-from compiler.lower.definitions import cuttable
+from compiler.lower.definitions import cuttable, is_windowed
 
 
 def starting_cuts(graph: Graph) -> tuple[Node, ...]:
-    """Products with weights, what they multiply, and values with several readers that lie right above a cut.
+    """Products with weights, what they multiply, what is read in windows, and values with several readers
+    that lie right above a cut.
 
     A product with a weight is dear to recompute and cheap to keep; anything else stays inside its reader.
     """
@@ -22,7 +23,7 @@ def starting_cuts(graph: Graph) -> tuple[Node, ...]:
     users = _users(graph)
     products = {n for n in graph.nodes if n.op is Op.SUM and _multiplies_weight(n)}
     kept = {_multiplied(p) for p in products}
-    cuts = products | {n for n in choices if n in kept}
+    cuts = products | {n for n in choices if n in kept or is_windowed(n, users)}
     for node in choices:
         if len(users[node]) > 1 and node.op in ELEMENTWISE and _lies_above(node, cuts):
             cuts.add(node)

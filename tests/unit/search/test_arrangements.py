@@ -11,8 +11,9 @@ import pytest
 from compiler.buckets import step_buckets
 from compiler.checkpoint import config_from_hf
 from compiler.frontend import Trace
-from compiler.frontend.functional import linear, silu
+from compiler.frontend.functional import linear, relu, silu
 from compiler.ir import DType, Graph, Op, evaluate, symbol
+from compiler.nn import Conv2d, max_pool
 from compiler.search.arrange import arrange, cut_classes
 from compiler.search.cuts import starting_cuts
 from compiler.zoo.llama import build_llama
@@ -99,3 +100,19 @@ def test_a_bucket_is_measured_inside_itself_and_inside_every_bound(batched: int)
     for b in step_buckets(graph):
         assert b.low <= b.representative["T"] <= b.high
         assert all(s.low <= b.representative[s.name] <= s.high for s in graph.symbols)
+
+
+def test_what_overlapping_windows_read_is_computed_once() -> None:
+    trace = Trace()
+    image = trace.input("x", (1, 3, 8, 8), DType.F32)
+    bent = relu(Conv2d(trace.weight("w", (4, 3, 3, 3), DType.F32))(image))
+    graph = trace.finish({"y": max_pool(bent, 3, 1)})
+    assert bent.node in starting_cuts(graph)
+
+
+def test_rows_that_an_input_names_are_not_windows() -> None:
+    trace = Trace()
+    rows = trace.input("rows", (2, 3), DType.I32)
+    bent = relu(trace.input("x", (8, 4), DType.F32).max(1))
+    graph = trace.finish({"y": bent[rows,]})
+    assert bent.node not in starting_cuts(graph)
