@@ -15,6 +15,7 @@ from compiler.codegen.layout import pack
 from compiler.errors import CompilerError
 from compiler.ir.dtype import to_numpy_storage
 from compiler.ir.graph import Graph, Node, verify
+from compiler.lower.weight_views import store_views
 from compiler.options import CompileOptions, Workshop, effort_of, level_of, setting_of, toolchain_of
 from compiler.runtime.graph_program import GraphParts, GraphProgram, Signature
 from compiler.search.program import kernels_source, search
@@ -52,17 +53,21 @@ def compile_graph(
     verify(graph)
     _check(graph, weights)
     level, toolchain = level_of(options), toolchain_of(options)
+    lying = store_views(graph)
     bucket = whole_bucket(graph, sizes or {})
     with tempfile.TemporaryDirectory(prefix="candela-search-") as folder:
         workshop = Workshop(Path(folder), toolchain, level)
-        setting = setting_of(graph, (bucket,), options, effort_of(options.budget), workshop)
-        searched = search(graph, setting, lambda fraction, message: None)
+        setting = setting_of(lying.graph, (bucket,), options, effort_of(options.budget), workshop)
+        searched = search(lying.graph, setting, lambda fraction, message: None)
         assembled = assemble(searched, setting.buckets, level.name, toolchain.compiler.version)
         kernels = workshop.build(kernels_source(assembled.candidates, setting.dims))
     parts = GraphParts(
         graph.symbols,
         assembled.program,
-        {use.name: pack(weights[use.weight], use.layout) for use in assembled.weights},
+        {
+            use.name: pack(lying.stored(use.weight, weights[use.weight]), use.layout)
+            for use in assembled.weights
+        },
         {name: _signature(node) for name, node in graph.inputs.items()},
         {name: _signature(node) for name, node in graph.outputs.items()},
         assembled.outputs,

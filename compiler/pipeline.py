@@ -26,6 +26,7 @@ from compiler.codegen.toolchain import Toolchain
 from compiler.errors import CompilerError
 from compiler.ir.dtype import DType
 from compiler.ir.graph import Graph, verify
+from compiler.lower.weight_views import StoredWeights, store_views
 from compiler.options import (
     BadOption,
     CompileOptions,
@@ -98,7 +99,8 @@ def compile_checkpoint(
     on_progress(Progress("inspect", 0.0, "reading headers"))
     info = inspect_directory(checkpoint)
     context = options.max_context or info.config.max_position_embeddings
-    graph = _graph(info.config, options, context)
+    lying = store_views(_graph(info.config, options, context))
+    graph = lying.graph
     level = level_of(options)
     toolchain = toolchain_of(options)
 
@@ -116,7 +118,7 @@ def compile_checkpoint(
     facts = _facts(info.config, options, context)
     made = _report(start, options, level, toolchain, searched, assembled, facts)
     with open_weights(info) as opened:
-        weights = _Weights(opened, graph, step_tables(info.config, context))
+        weights = _Weights(opened, lying, step_tables(info.config, context))
         with ArtifactWriter(out_dir) as writer:
             for number, use in enumerate(assembled.weights):
                 if should_stop():
@@ -171,19 +173,19 @@ def _facts(config: ModelConfig, options: CompileOptions, context: int) -> ModelF
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """The graph's weights in their element types: the checkpoint's tensors, and the tables that are
-    computed.
+    """The graph's weights in their element types and as they lie: the checkpoint's tensors, and the tables
+    that are computed.
     """
 
     checkpoint: Weights
-    graph: Graph
+    lying: StoredWeights
     tables: Mapping[str, npt.NDArray[np.float32]]
 
     def read(self, name: str) -> npt.NDArray[Any]:
         if name in self.tables:
             return np.asarray(self.tables[name], dtype=np.float32)
-        is_bf16 = self.graph.weights[name].dtype is DType.BF16
-        return self.checkpoint.bf16(name) if is_bf16 else self.checkpoint.f32(name)
+        is_bf16 = self.lying.graph.weights[name].dtype is DType.BF16
+        return self.lying.stored(name, self.checkpoint.bf16(name) if is_bf16 else self.checkpoint.f32(name))
 
 
 def _report(
