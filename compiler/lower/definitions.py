@@ -226,8 +226,8 @@ def _scatter_definition(
 
 
 def cuttable(graph: Graph) -> tuple[Node, ...]:
-    """Nodes whose cut is a choice: float values with a reduction at or above them that are reduced further,
-    or contracted, or read by several users, or in windows that overlap."""
+    """Nodes whose cut is a choice: float values that are read in windows; and those with a reduction at or
+    above them that are reduced further, or contracted, or read by several users."""
     above = _nodes_above_reductions(graph)
     users: dict[Node, list[Node]] = {}
     for node in graph.nodes:
@@ -236,13 +236,15 @@ def cuttable(graph: Graph) -> tuple[Node, ...]:
     outputs = set(output_roots(graph).values())
 
     def is_choice(node: Node) -> bool:
-        if node not in above or node in outputs or node.op in VIEWS or not is_float(node.dtype):
+        if node in outputs or node.op in VIEWS or node.op in LEAVES or not is_float(node.dtype):
             return False
         if node.op in (Op.SCATTER, Op.GATHER):
             return False
-        if node.op in REDUCTIONS or len(users[node]) > 1 or _feeds_contraction(node, users):
+        if is_windowed(node, users):
             return True
-        return is_windowed(node, users)
+        if node not in above:
+            return False
+        return node.op in REDUCTIONS or len(users[node]) > 1 or _feeds_contraction(node, users)
 
     return tuple(n for n in graph.nodes if is_choice(n))
 

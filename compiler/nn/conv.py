@@ -37,7 +37,7 @@ class Conv2d:
         seen = windows(x, (height, width), self.stride, self.padding)
         batch, rows, columns = seen.shape[:3]
         patches = seen.reshape(batch, rows, columns, -1)
-        flat = self.weight.reshape(channels, -1)
+        flat = self.weight.permute(0, 2, 3, 1).reshape(channels, -1)
         return linear(patches, flat, self.bias).permute(0, 3, 1, 2)
 
 
@@ -69,24 +69,27 @@ class BatchNorm2d:
 def max_pool(x: Tensor, size: int, stride: int, padding: int = 0) -> Tensor:
     """The largest of each window; what lies outside the image never is."""
     seen = windows(x, (size, size), stride, padding, outside=-math.inf)
-    batch, rows, columns, channels = seen.shape[:4]
-    return seen.reshape(batch, rows, columns, channels, size * size).max(-1).permute(0, 3, 1, 2)
+    batch, rows, columns = seen.shape[:3]
+    return seen.reshape(batch, rows, columns, size * size, -1).max(-2).permute(0, 3, 1, 2)
 
 
 def windows(
     x: Tensor, size: tuple[int, int], stride: int = 1, padding: int = 0, outside: float = 0.0
 ) -> Tensor:
-    """Every window of an image: [batch, h', w', channels, *size], `outside` where it leaves the image.
+    """Every window of an image: [batch, h', w', *size, channels], `outside` where it leaves the image.
+
+    Channels come last, so that a window is read in runs.
 
     Raises:
         ShapeError: an image that is smaller than a window.
     """
-    for axis in (2, 3):
+    x = x.permute(0, 2, 3, 1)
+    for axis in (1, 2):
         x = pad(x, axis, padding, padding, outside) if padding else x
-    rows, columns = (_places(x, axis, extent, stride) for axis, extent in zip((2, 3), size, strict=True))
-    by_row = x.permute(2, 0, 1, 3)[rows,]
-    by_both = by_row.permute(4, 0, 1, 2, 3)[columns,]
-    return by_both.permute(4, 2, 0, 5, 3, 1)
+    rows, columns = (_places(x, axis, extent, stride) for axis, extent in zip((1, 2), size, strict=True))
+    by_row = x.permute(1, 0, 2, 3)[rows,]
+    by_both = by_row.permute(3, 0, 1, 2, 4)[columns,]
+    return by_both.permute(4, 2, 0, 3, 1, 5)
 
 
 def _places(x: Tensor, axis: int, extent: int, stride: int) -> Tensor:
