@@ -21,6 +21,8 @@ from common.errors import Problem, UploadRefused
 MAX_TOKENIZER_BYTES = 128 << 20
 _MAX_JSON_BYTES = 16 << 20
 _LFS = b"version https://git-lfs.github.com/spec/"
+_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions")
+"""What configs call the longest context; the second is GPT-2's."""
 _BUILT_IN_CONTEXT = 2048
 _PROBE = "A probe: 1st 2nd \u0661\u0662\u0663, caf\u00e9 \U0001f600\n\t<|x|>  end"
 
@@ -79,7 +81,7 @@ def _facts(files: TokenizerFiles, source: str) -> PromptFacts:
     bos_id = _first_int(files.config.get("bos_token_id")) if bos_id is None else bos_id
     vocab_size = files.config.get("vocab_size")
     vocab_size = vocab_size if isinstance(vocab_size, int) else tokenizer.id_count
-    context = files.config.get("max_position_embeddings")
+    context = next((files.config[name] for name in _CONTEXT_FIELDS if files.config.get(name)), None)
     stop_ids = _stop_ids(files, tokenizer, special, templates)
     tokenizer.encode(_PROBE)
     if tokenizer.id_count > vocab_size or any(i >= vocab_size for i in stop_ids):

@@ -43,7 +43,7 @@ def write_tiny_gguf(path: Path, variant: str | TinyLlama = "gqa", dtype: str = "
     spec = TINY[variant] if isinstance(variant, str) else variant
     writer = gguf.GGUFWriter(path, "llama")
     _add_model(writer, spec)
-    _add_tokenizer(writer, spec)
+    add_tokenizer(writer, pre="smollm", eos=spec.eos if isinstance(spec.eos, int) else spec.eos[0])
     for name, array in tiny_tensors(spec, seed).items():
         kind = gguf.GGMLQuantizationType[dtype] if array.ndim == 2 else gguf.GGMLQuantizationType.F32
         stored = gguf.quantize(_permuted(name, array, spec), kind)
@@ -108,19 +108,20 @@ def _add_model(writer: gguf.GGUFWriter, spec: TinyLlama) -> None:
         writer.add_rope_scaling_factor(spec.rope_scaling["factor"])
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter, spec: TinyLlama) -> None:
+def add_tokenizer(writer: gguf.GGUFWriter, *, pre: str, eos: int) -> None:
+    """The tiny tokenizer, with its chat template; `pre` names how text is split before merges."""
     with tempfile.TemporaryDirectory() as folder:
         write_tiny_tokenizer(Path(folder))
         model = json.loads((Path(folder) / "tokenizer.json").read_text(encoding="utf-8"))["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
     control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types([control if token in SPECIAL_TOKENS else normal for token in tokens])
     writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
     writer.add_bos_token_id(1)
-    writer.add_eos_token_id(spec.eos if isinstance(spec.eos, int) else spec.eos[0])
+    writer.add_eos_token_id(eos)
     writer.add_pad_token_id(0)
     writer.add_unk_token_id(0)
     writer.add_add_bos_token(False)

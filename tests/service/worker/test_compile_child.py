@@ -12,6 +12,7 @@ import pytest
 
 from compiler.runtime import load_program
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
+from tests.support.tiny_families import write_tiny_family
 from worker.build import try_out
 from worker.compile_process import ProcessCompiler, ProcessCompilerConfig, Watch
 from worker.errors import CompileDied, CompileFailed
@@ -69,6 +70,14 @@ def test_a_checkpoint_becomes_an_artifact_that_runs(child: Child) -> None:
     fractions = [p.fraction for p in child.progress]
     assert fractions == sorted(fractions)
     assert np.isclose(fractions[-1], 0.95)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2"])
+def test_a_checkpoint_of_another_family_becomes_one_too(name: str, tmp_path: Path) -> None:
+    child = Child(tmp_path)
+    write_tiny_family(child.checkpoint, name)
+    assert child.compile().info["max_context"] == 64
+    try_out(child.home / "out" / "artifact")
 
 
 def truncate(path: Path) -> None:

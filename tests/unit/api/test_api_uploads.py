@@ -18,6 +18,7 @@ from storage.parts import MIB
 from storage.records import Scope
 from tests.support.gateway import URL, Gateway
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
+from tests.support.tiny_families import write_tiny_family
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +93,14 @@ async def test_an_upload_becomes_a_revision_and_a_queued_job(
     assert gateway.enqueued == [done["job_id"]]
     assert model["revisions"][0]["id"] == done["revision_id"]
     assert {f["name"] for f in model["revisions"][0]["files"]} == {p.name for p in checkpoint.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen3", "gemma2"])
+async def test_an_upload_of_another_family_becomes_a_job_too(
+    http: httpx.AsyncClient, name: str, tmp_path: Path
+) -> None:
+    done = await uploaded(http, write_tiny_family(tmp_path / name, name))
+    assert (await http.get(f"/api/v1/jobs/{done['job_id']}")).json()["state"] == "queued"
 
 
 async def test_the_stored_bytes_are_those_sent_and_the_parts_are_gone(

@@ -9,6 +9,8 @@ import pytest
 from candela.client.source import read_source
 from compiler.checkpoint import ProblemCode, triage
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
+from tests.support.tiny_families import FAMILIES, write_tiny_family
+from tests.support.tiny_family_gguf import write_tiny_family_gguf
 
 
 def judged(folder: Path) -> list[tuple[str, str | None]]:
@@ -19,6 +21,24 @@ def judged(folder: Path) -> list[tuple[str, str | None]]:
 
 def test_a_sharded_checkpoint_passes(tmp_path: Path) -> None:
     assert judged(write_tiny_checkpoint(tmp_path, "sharded")) == []
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_checkpoint_of_every_family_passes(name: str, tmp_path: Path) -> None:
+    assert judged(write_tiny_family(tmp_path, name)) == []
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "qwen3"])
+def test_a_gguf_of_another_family_passes(name: str, tmp_path: Path) -> None:
+    write_tiny_family_gguf(tmp_path / "model.gguf", name)
+    assert judged(tmp_path) == []
+
+
+def test_weights_of_one_family_under_the_config_of_another_are_found(tmp_path: Path) -> None:
+    write_tiny_family(tmp_path, "qwen3")
+    config = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(config.replace("Qwen3ForCausalLM", "LlamaForCausalLM"))
+    assert (ProblemCode.UNEXPECTED_TENSOR, "model.layers.0.self_attn.q_norm.weight") in judged(tmp_path)
 
 
 @pytest.mark.pitfall("S25")

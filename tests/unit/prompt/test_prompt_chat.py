@@ -40,7 +40,34 @@ TOOLS = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     "{{ strftime_now('%d %b %Y')[:0] }}"
 )
-TEMPLATES = {"chatml": CHATML, "tools": TOOLS}
+GEMMA2 = (
+    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}"
+    "{{ raise_exception('System role not supported') }}{% endif %}{% for message in messages %}"
+    "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+    "{% if (message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}"
+    "{% set role = message['role'] %}{% endif %}"
+    "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{'<start_of_turn>model\n'}}{% endif %}"
+)
+QWEN3 = (
+    "{%- if messages[0].role == 'system' %}"
+    "{{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}{%- endif %}"
+    "{%- set ns = namespace(last_query_index=messages|length - 1) %}"
+    "{%- for message in messages[::-1] %}{%- set index = (messages|length - 1) - loop.index0 %}"
+    "{%- if message.role == 'user' and message.content is string %}"
+    "{%- set ns.last_query_index = index %}{%- break %}{%- endif %}{%- endfor %}"
+    "{%- for message in messages %}"
+    "{%- if (message.role == 'user') or (message.role == 'system' and not loop.first) %}"
+    "{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}"
+    "{%- elif message.role == 'assistant' %}"
+    "{%- set content = message.content.split('</think>')[-1].lstrip('\n') %}"
+    "{{- '<|im_start|>' + message.role + '\n' + content + '<|im_end|>\n' }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
+    "{%- if enable_thinking is defined and enable_thinking is false %}"
+    "{{- '<think>\n\n</think>\n\n' }}{%- endif %}{%- endif %}"
+)
+TEMPLATES = {"chatml": CHATML, "tools": TOOLS, "qwen 3": QWEN3}
 CHATS: list[list[dict[str, Any]]] = [
     [{"role": "user", "content": "What is the capital of France?"}],
     [{"role": "system", "content": ""}, {"role": "user", "content": "\n\n 1st 2nd \n\t"}],
@@ -95,6 +122,17 @@ def expected_ids(parts: Any, messages: list[dict[str, Any]], **options: Any) -> 
 def test_benign_chats_have_the_ids_that_transformers_gives_them(template: str, messages: Any) -> None:
     parts = byte_level(template)
     assert chat_ids(parts, messages) == expected_ids(parts, messages)
+
+
+@pytest.mark.parametrize("messages", [CHATS[0], CHATS[2]])
+def test_a_chat_of_gemma_has_the_ids_that_transformers_gives_it(messages: Any) -> None:
+    parts = byte_level(GEMMA2)
+    assert chat_ids(parts, messages) == expected_ids(parts, messages)
+
+
+def test_what_a_template_refuses_is_told() -> None:
+    with pytest.raises(ChatTemplateError, match="System role not supported"):
+        chat_ids(byte_level(GEMMA2), CHATS[1])
 
 
 @pytest.mark.parametrize("messages", CHATS[:3])

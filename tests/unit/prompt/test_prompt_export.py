@@ -62,6 +62,22 @@ def test_candela_json_states_the_facts(tmp_path: Path) -> None:
 
 
 @pytest.mark.pitfall("S21")
+@pytest.mark.parametrize(
+    ("fields", "context"),
+    [
+        ({"max_position_embeddings": None, "n_positions": 64}, 64),
+        ({"max_position_embeddings": None}, 2048),
+    ],
+)
+def test_the_context_is_what_the_config_calls_it(
+    fields: dict[str, Any], context: int, tmp_path: Path
+) -> None:
+    changed(tmp_path, "config.json", **fields)
+    write_tokenizer_dir(tmp_path, tmp_path / "out")
+    facts = json.loads((tmp_path / "out" / "candela.json").read_text())
+    assert facts["context_length"] == context
+
+
 def test_s21_any_id_of_any_config_stops(tmp_path: Path) -> None:
     changed(tmp_path, "config.json", eos_token_id=[2, 300])
     path = tmp_path / "generation_config.json"
