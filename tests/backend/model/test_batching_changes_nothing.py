@@ -38,3 +38,14 @@ def test_answers_together_are_those_alone(zoo, variant, dtype, seed):
     arrivals = draw_arrivals(seed, SIZES)
     findings = check_batching(made.program, Tokenizer.load(made.tokenizer), arrivals, VARIATIONS)
     assert unmet(findings) == []
+
+
+@pytest.mark.pitfall("S8")
+@pytest.mark.parametrize(
+    ("name", "dtype", "seed"), [("gemma2", "bf16", 6), ("gpt2", "f32", 7), ("qwen2_window", "bf16", 8)]
+)
+def test_answers_of_other_families_together_are_those_alone(zoo, name, dtype, seed):
+    made = zoo.family(name, dtype)
+    arrivals = draw_arrivals(seed, SIZES)
+    findings = check_batching(made.program, Tokenizer.load(made.tokenizer), arrivals, VARIATIONS)
+    assert unmet(findings) == []
