@@ -66,28 +66,39 @@ def main(
 
 
 def measured(contest: Contest) -> Row:
-    """Run both sides of a contest, the peer first."""
+    """Run both sides of a contest, in turns."""
     error = contest.error()
-    row = Row(contest.name, median_s(contest.peer), median_s(contest.ours), error)
+    peer_s, ours_s = medians_s((contest.peer, contest.ours))
     contest.close()
-    return row
+    return Row(contest.name, peer_s, ours_s, error)
 
 
-def median_s(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of one call: the median of `REPEATS` samples, each long enough for the clock."""
+def medians_s(
+    calls: Sequence[Callable[[], object]], clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
+    """Seconds of one call of each: medians of `REPEATS` samples long enough for the clock.
+
+    Samples are taken in turns, so that a machine that slows down slows all of them; before each one call goes
+    untimed, in which threads of the one before come to rest.
+    """
+    counts = [_count(call, clock) for call in calls]
+    samples: list[list[float]] = [[] for _ in calls]
+    for _ in range(REPEATS):
+        for call, count, found in zip(calls, counts, samples, strict=True):
+            found.append(_sample(call, count, clock))
+    return [statistics.median(found) for found in samples]
+
+
+def _count(call: Callable[[], object], clock: Callable[[], float]) -> int:
+    return max(1, math.ceil(_LEAST_SAMPLE_S / max(_sample(call, 1, clock), 1e-9)))
+
+
+def _sample(call: Callable[[], object], count: int, clock: Callable[[], float]) -> float:
     call()
     start = clock()
-    call()
-    count = max(1, math.ceil(_LEAST_SAMPLE_S / max(clock() - start, 1e-9)))
-    return statistics.median(_samples(call, count, clock))
-
-
-def _samples(call: Callable[[], object], count: int, clock: Callable[[], float]) -> Iterator[float]:
-    for _ in range(REPEATS):
-        start = clock()
-        for _ in range(count):
-            call()
-        yield (clock() - start) / count
+    for _ in range(count):
+        call()
+    return (clock() - start) / count
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

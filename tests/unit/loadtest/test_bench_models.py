@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from loadtest.bench.models import Row, geometric_mean, line, median_s, render
+from loadtest.bench.models import Row, geometric_mean, line, main, medians_s, render
 
 
 def clock_of(*durations: float) -> Callable[[], float]:
@@ -34,25 +35,21 @@ def test_the_table_ends_with_the_mean() -> None:
     assert [text.split(" | ")[0] for text in table.splitlines()[2:4]] == ["| a", "| b"]
 
 
-def test_a_figure_is_the_median_of_five_samples() -> None:
-    probe, gap = 1.0, 0.0
-    samples = (5.0, 1.0, 4.0, 2.0, 3.0)
-    spent = [value for sample in samples for value in (gap, sample)]
-    assert median_s(lambda: None, clock_of(probe, *spent)) == 3.0
+def test_figures_are_medians_of_five_samples_taken_in_turns() -> None:
+    taken = [(5.0, 50.0), (1.0, 10.0), (4.0, 40.0), (2.0, 20.0), (3.0, 30.0)]
+    in_turns = [1.0, 1.0, *itertools.chain(*taken)]
+    clock = clock_of(*(value for sample in in_turns for value in (sample, 0.0)))
+    assert medians_s((lambda: None, lambda: None), clock) == [3.0, 30.0]
 
 
 def test_a_short_call_is_repeated_until_the_clock_sees_it() -> None:
     calls = itertools.count()
-    clock = clock_of(0.01, *(value for _ in range(5) for value in (0.0, 0.05)))
-    assert median_s(lambda: next(calls), clock) == pytest.approx(0.01)
-    assert next(calls) == 2 + 5 * 5
+    clock = clock_of(*(value for sample in (0.01, *[0.05] * 5) for value in (sample, 0.0)))
+    assert medians_s((lambda: next(calls),), clock) == [pytest.approx(0.01)]
+    assert next(calls) == 2 + 5 * (1 + 5)
 
 
 def test_a_row_that_does_not_exist_is_named() -> None:
-    import typer
-
-    from loadtest.bench.models import main
-
     app = typer.Typer()
     app.command()(main)
     done = CliRunner().invoke(app, ["--only", "vgg"])
