@@ -4,20 +4,22 @@ sorts.
 
 from __future__ import annotations
 
-from compiler.egraph.rules import Rule
+from compiler.egraph.rule import Rule
 
 OPERATORS = (
     "Leaf", "Num", "Exp2", "Log2", "Sin", "Sqrt", "Recip", "Add", "Mul", "Div", "Mod", "Select", "Sum", "Max",
-    "Online",
+    "Online", "First",
 )  # fmt: skip
-RELATIONS = ("indep", "onk", "wm", "wa", "sfac", "xfac", "asp")
+RELATIONS = ("indep", "onk", "wm", "wa", "sfac", "xfac", "asp", "shf")
 
 _HEAD = """
 (datatype T (Leaf String) (Num String) (Exp2 T) (Log2 T) (Sin T) (Sqrt T) (Recip T)
-  (Add T T) (Mul T T) (Div T T) (Mod T T) (Select T T T) (Sum String T) (Max String T) (Online String T T))
+  (Add T T) (Mul T T) (Div T T) (Mod T T) (Select T T T) (Sum String T) (Max String T) (Online String T T)
+  (First String T))
 (relation axis (String)) (relation indep (T String)) (relation onk (T String))
 (relation wm (T String)) (relation wa (T String))
 (relation sfac (T String T T)) (relation xfac (T String T T)) (relation asp (T String T T))
+(relation shf (T String T T T)) (relation extent (String T)) (relation minus (T))
 (ruleset facts) (ruleset algebra)
 (rule ((= e (Num x)) (axis k)) ((indep e k)) :ruleset facts)
 """
@@ -32,6 +34,9 @@ def _facts() -> str:
         lines.append(f"(rule ((= e ({op} k b))) ((indep e k) (onk e k)) :ruleset facts)")
         lines.append(f"(rule ((= e ({op} j b)) (indep b k)) ((indep e k)) :ruleset facts)")
         lines.append(f"(rule ((= e ({op} j b)) (onk b k)) ((onk e k)) :ruleset facts)")
+    lines.append("(rule ((= e (First k b)) (axis k)) ((indep e k)) :ruleset facts)")
+    lines.append("(rule ((= e (First j b)) (indep b k)) ((indep e k)) :ruleset facts)")
+    lines.append("(rule ((= e (First j b)) (onk b k)) ((onk e k)) :ruleset facts)")
     shapes = {1: ("Exp2", "Log2", "Sin", "Sqrt", "Recip"), 2: ("Add", "Mul", "Div", "Mod"), 3: ("Select",)}
     for arity, ops in shapes.items():
         names = "abc"[:arity]

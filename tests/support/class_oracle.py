@@ -16,6 +16,7 @@ from compiler.egraph.saturate import KINDS, ENode, Saturated
 from compiler.ir import DType, bind
 from compiler.lower import terms as t
 from compiler.lower.canonical import Canonical
+from compiler.lower.first import first_along
 from compiler.lower.interpret import interpret
 from compiler.lower.online import reductions_over
 from compiler.lower.terms import REDUCTIONS, Kind, Term, axis_of, topological
@@ -78,6 +79,8 @@ def _members(saturated: Saturated) -> Iterator[tuple[Term, Term]]:
 def _build(node: ENode, saturated: Saturated, best: Mapping[str, Term]) -> Term | None:
     if node.op in ("Leaf", "Num"):
         return saturated.leaves[node.children[0]]
+    if node.op == "First":
+        return first_along(best[node.children[1]], node.children[0]) if node.children[1] in best else None
     kind = KINDS[node.op]
     bound, names = (node.children[0], node.children[1:]) if kind in REDUCTIONS else (None, node.children)
     if any(name not in best for name in names):

@@ -300,6 +300,21 @@ def biased(trace: Trace) -> Tensor:
     return (b + x).max(1) + ((x + b) + y).max(1) + (y + (b + x)).max(1)
 
 
+@program
+def shortfall(trace: Trace) -> Tensor:
+    """Differences from a maximum, summed."""
+    x = table(trace)
+    return (x - x.max(1, keepdim=True)).sum(1)
+
+
+@program
+def centred_product(trace: Trace) -> Tensor:
+    """Weighted squares of differences from a mean, which stands inside either factor."""
+    x, y = table(trace), trace.input("y", (S,), DType.F32).sin() + 2.0
+    centred = x - f.mean(x, 1, keepdim=True)
+    return ((centred * y) * (y * centred)).sum(1)
+
+
 def graph_of(name: str) -> Graph:
     return PROGRAMS[name]()
 

@@ -73,7 +73,17 @@ def test_no_kernel_holds_rows_by_columns_and_each_has_one_loop_over_the_columns(
 
 
 def test_a_reduction_that_needs_two_passes_keeps_them() -> None:
-    assert passes(chosen("row_variance").term) > 1
+    assert passes(chosen("two_exponents").term) > 1
+
+
+@pytest.mark.parametrize("name", ["row_variance", "layer_normed", "shortfall"])
+def test_a_sum_of_shifted_values_takes_one_pass(name: str) -> None:
+    assert passes(definition_of(name).term) == 2
+    assert passes(chosen(name).term) == 1
+
+
+def test_a_form_of_fewest_passes_is_among_those_of_a_search() -> None:
+    assert min(passes(f) for f in forms(definition_of("centred_product"), 0)) == 1
 
 
 def test_a_factor_of_a_row_leaves_the_sum() -> None:
