@@ -59,7 +59,7 @@ class Check:
     """
 
     text: str
-    dropped: bool = True
+    dropped: str = "True"
     weaker: tuple[str, ...] = ()
     harmless: str = ""
 
