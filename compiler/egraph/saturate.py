@@ -119,7 +119,7 @@ def _encode(root: Term, extents: Mapping[str, Size]) -> tuple[str, Mapping[str, 
             lines.append(f'(let {name} (Leaf "{name}"))')
             lines.extend(f'(indep {name} "{a}")' for a in axes if a not in term.free)
             inside = {axis_of(x) for x in topological([term]) if x.kind in REDUCTIONS}
-            lines.extend(f'(onk {name} "{a}")' for a in axes if a in inside)
+            lines.extend(f'({"onk" if a in inside else "offk"} {name} "{a}")' for a in axes)
         elif term.kind is Kind.NUM:
             leaves[name] = term
             lines.append(f'(let {name} (Num "{name}"))')
@@ -131,7 +131,7 @@ def _encode(root: Term, extents: Mapping[str, Size]) -> tuple[str, Mapping[str, 
         name = f"$n{number}"
         leaves[name] = cast_to(num(extents[axis], DType.I32), DType.F32)
         lines.append(f'(let {name} (Leaf "{name}")) (extent "{axis}" {name})')
-        lines.extend(f'(indep {name} "{a}")' for a in axes)
+        lines.extend(f'(indep {name} "{a}") (offk {name} "{a}")' for a in axes)
     leaves["$minus"] = num(-1.0, DType.F32)
     lines.append('(let $minus (Num "$minus")) (minus $minus)')
     lines.append(f"(let $root {names[root]}) (relation isroot (T)) (isroot $root)")

@@ -25,10 +25,10 @@ Each has a numeric test on at least 200 random cases, and a program of `tests/su
 guard is what soundness rests on: tests drop each one and expect wrong numbers. The few that can be dropped
 without harm say why.
 
-In the e-graph's words, `indep t k`: t does not vary along k. `onk t k`: t reads a reduction over k. `sfac e
-k d i` and `xfac`: e = d * i with i independent of k. `asp`: e = d + i. `shf e k r u i`: e = (u + i) * r.
-`wm`, `wa`: e is worth splitting into factors, or terms. Goals claim nothing. No rule is shaped like a layer
-of a model.
+In the e-graph's words, `indep t k`: t does not vary along k. `onk t k`: t reads a reduction over k; `offk
+t k`: it reads none. `sfac e k d i` and `xfac`: e = d * i with i independent of k. `asp`: e = d + i. `shf
+e k r u i`: e = (u + i) * r. `wm`, `wa`: e is worth splitting into factors, or terms. Goals claim nothing.
+No rule is shaped like a layer of a model.
 """
 
 

@@ -293,6 +293,14 @@ def two_exponents(trace: Trace) -> Tensor:
 
 
 @program
+def expected_difference(trace: Trace) -> Tensor:
+    """A difference beside its own exponential: rescaling the one leaves the other behind."""
+    x = table(trace)
+    shifted = x - x.max(1, keepdim=True)
+    return (shifted * shifted.exp2()).sum(1)
+
+
+@program
 def biased(trace: Trace) -> Tensor:
     """Terms that do not vary, on either side and inside a sum."""
     x, b = table(trace), trace.input("b", (T,), DType.F32).unsqueeze(1)

@@ -56,6 +56,7 @@ class _World:
     drawn: dict[str, Array] = field(default_factory=dict)
     means: dict[str, Expr] = field(default_factory=dict)
     alone: set[str] = field(default_factory=set)
+    steady: set[str] = field(default_factory=set)
     seen: list[Array] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -73,6 +74,8 @@ class _World:
                 self.alone.add(i)
             elif head == "indep":
                 self.alone.add(names[0])
+            elif head == "offk":
+                self.steady.add(names[0])
             elif head == "=":
                 self.means[names[0]] = rest[1]
             elif head == "extent":
@@ -123,19 +126,23 @@ class _World:
         return wide.max(1, keepdims=True, initial=-np.inf)
 
     def _online(self, body: Expr, factor: Expr) -> Array:
-        """Tile by tile, the factor another one at each; what was summed so far is rescaled."""
-        name = next(n for n in sorted(self.alone) if n not in self.means)
-        last = self._draw(name)
+        """Tile by tile, the factor another one at each; what was summed so far is rescaled. Whatever else
+        may read a reduction over k is another one at each, too.
+        """
+        factors = [n for n in sorted(self.alone) if n not in self.means]
+        moving = {n for n in self.drawn if n not in self.steady and n not in self.means}
+        last = {n: self._draw(n) for n in [*factors, *sorted(moving)]}
         total, before = np.zeros((self.rows, 1)), None
         for start in range(0, self.n, _TILE):
             is_last = start + _TILE >= self.n
-            self.drawn[name] = last if is_last else np.exp2(self.rng.uniform(-3, 3, last.shape))
+            for name, x in last.items():
+                self.drawn[name] = x if is_last else x * np.exp2(self.rng.uniform(-3, 3, (self.rows, 1)))
             now = self.value(factor)
             total = total if before is None else total * (now / before)
             wide = np.broadcast_to(self.value(body), (self.rows, self.n))
             total = total + wide[:, start : start + _TILE].sum(1, keepdims=True)
             before = now
-        self.drawn[name] = last
+        self.drawn.update(last)
         return total
 
     def scale(self) -> Array:
