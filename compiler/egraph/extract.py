@@ -49,6 +49,11 @@ class Extractor:
                 break
         return self._best[self.saturated.root].term
 
+    def term_of(self, eclass: str) -> Term | None:
+        """The chosen form of a class, after `root`."""
+        held = self._best.get(eclass)
+        return None if held is None else held.term
+
     def _sweep(self) -> bool:
         changed = False
         for node in self.saturated.nodes:
