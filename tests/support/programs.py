@@ -250,6 +250,18 @@ def layer_normed(trace: Trace) -> Tensor:
     return f.layer_norm(_rows(trace), gain, bias, 1e-5)
 
 
+@program
+def probabilities(trace: Trace) -> Tensor:
+    """Normalised exponentials themselves, one for each column."""
+    return f.softmax(table(trace), 1)
+
+
+@program
+def centred_columns(trace: Trace) -> Tensor:
+    gain = trace.input("gain", (S,), DType.F32)
+    return f.layer_norm(table(trace), gain, gain * 0.5, 1e-5)
+
+
 # Forms that one rule each is there for
 
 

@@ -15,7 +15,9 @@ from compiler.frontend.functional import arange, maximum, where
 from compiler.ir import DType, Graph
 from tests.support.programs import COLUMNS, HEADS, HIDDEN, PROGRAMS, WIDTH, S, T
 
-SPELLINGS: dict[str, Callable[[], Graph]] = {}
+SPELLINGS: dict[str, Callable[[], Graph]] = {
+    name: PROGRAMS[name] for name in ("probabilities", "centred_columns")
+}
 _SCALE = WIDTH**-0.5
 
 
@@ -119,12 +121,6 @@ def capped_base_two(trace: Trace) -> Tensor:
 
 
 @spelling
-def probabilities(trace: Trace) -> Tensor:
-    """Normalised exponentials themselves, one for each column."""
-    return f.softmax(trace.input("x", (T, S), DType.F32), 1)
-
-
-@spelling
 def log_probabilities(trace: Trace) -> Tensor:
     x = trace.input("x", (T, S), DType.F32)
     return x - f.log_sum_exp(x, 1, keepdim=True)
@@ -149,12 +145,6 @@ def centred_then_multiplied(trace: Trace) -> Tensor:
     centred = x - f.mean(x, 1, keepdim=True)
     scale = f.rsqrt(f.variance(x, 1, keepdim=True) + 1e-5)
     return f.linear(centred * scale, trace.weight("w", (COLUMNS, HIDDEN), DType.F32))
-
-
-@spelling
-def centred_columns(trace: Trace) -> Tensor:
-    x, gain = trace.input("x", (T, S), DType.F32), trace.input("gain", (S,), DType.F32)
-    return f.layer_norm(x, gain, gain * 0.5, 1e-5)
 
 
 @spelling
