@@ -60,9 +60,12 @@ class ENode:
 
 @dataclass(frozen=True, slots=True)
 class Saturated:
-    """An e-graph read back. `leaves` maps a leaf's name to its term; `root` is the class of the input."""
+    """An e-graph read back. `leaves` maps a leaf's name to its term; `root` is the class of the input.
+    `facts` are what rules concluded about classes, each a relation and its arguments.
+    """
 
     nodes: tuple[ENode, ...]
+    facts: tuple[tuple[str, tuple[str, ...]], ...]
     leaves: Mapping[str, Term]
     root: str
     e_nodes: int
@@ -86,12 +89,12 @@ def saturate(
     for _ in range(limits.rounds):
         _run(graph, "(run-schedule (saturate (run facts)) (run algebra) (saturate (run facts)))")
         size = sum(_size(graph, op) for op in OPERATORS)
-        facts = sum(_size(graph, relation) for relation in RELATIONS)
-        if (size, facts) == seen or size > limits.e_nodes or time.perf_counter() - start > limits.seconds:
+        known = sum(_size(graph, relation) for relation in RELATIONS)
+        if (size, known) == seen or size > limits.e_nodes or time.perf_counter() - start > limits.seconds:
             break
-        seen = (size, facts)
-    nodes, root_class = _read_back(graph)
-    return Saturated(nodes, leaves, root_class, size, time.perf_counter() - start)
+        seen = (size, known)
+    nodes, facts, root_class = _read_back(graph)
+    return Saturated(nodes, facts, leaves, root_class, size, time.perf_counter() - start)
 
 
 def _run(graph: EGraph, text: str) -> list[Any]:
@@ -161,12 +164,13 @@ def _algebra(root: Term) -> tuple[set[Term], set[Term]]:
     return reachable, opaque
 
 
-def _read_back(graph: EGraph) -> tuple[tuple[ENode, ...], str]:
+def _read_back(graph: EGraph) -> tuple[tuple[ENode, ...], tuple[tuple[str, tuple[str, ...]], ...], str]:
     serialized = graph.serialize(
         [], max_functions=None, max_calls_per_function=None, include_temporary_functions=True
     )
     raw = json.loads(serialized.to_json())["nodes"]
     nodes: list[ENode] = []
+    facts: list[tuple[str, tuple[str, ...]]] = []
     root = ""
     for entry in raw.values():
         children = tuple(
@@ -175,6 +179,8 @@ def _read_back(graph: EGraph) -> tuple[tuple[ENode, ...], str]:
         )
         if entry["op"] in OPERATORS:
             nodes.append(ENode(entry["op"], entry["eclass"], children))
+        elif entry["op"] in RELATIONS:
+            facts.append((entry["op"], children))
         elif entry["op"] == "isroot":
             root = children[0]
-    return tuple(sorted(nodes, key=lambda n: (n.op, n.children))), root
+    return tuple(sorted(nodes, key=lambda n: (n.op, n.children))), tuple(sorted(facts)), root

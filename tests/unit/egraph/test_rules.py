@@ -15,6 +15,7 @@ from compiler.ir import DType
 from compiler.lower.canonical import Canonical
 from tests.support.chained import instances
 from tests.support.class_oracle import Findings, judge_classes
+from tests.support.guard_mutants import mutated
 from tests.support.programs import PROGRAMS, graph_of, sizes_of
 from tests.support.rule_numbers import wrong
 
@@ -142,3 +143,21 @@ def test_a_sum_is_not_linear_in_a_term() -> None:
     )
     assert is_seen((*RULES, wanted, taken))
     assert "planted" in next(wrong(taken), "")
+
+
+@pytest.mark.parametrize(
+    ("premise", "weaker", "program"),
+    [
+        ("' '.join((f'(indep {n} k)' for n in names))", "f'(indep {names[0]} k)'", "normalised"),
+        ("' '.join((f'(indep {n} k)' for n in names))", "f'(indep {names[-1]} k)'", "biased"),
+        ("' '.join((f'(offk {n} k)' for n in names))", "f'(offk {names[0]} k)'", "expected_difference"),
+        ("' '.join((f'(offk {n} k)' for n in names))", "f'(offk {names[-1]} k)'", "expected_difference"),
+    ],
+    ids=["indep of one", "indep of the last", "offk of one", "offk of the last"],
+)
+def test_a_fact_concluded_of_one_operand_alone_is_seen_by_the_oracle(
+    premise: str, weaker: str, program: str
+) -> None:
+    with mutated("compiler.egraph.language:_facts", premise, weaker):
+        assert is_seen(RULES, program)
+    assert not any(f.wrong for f in judged(program))
