@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -21,6 +24,7 @@ from compiler.search.candidates import forms
 from compiler.search.gate import judge, trials
 from compiler.search.space import schedules
 from tests.support.chained import instances
+from tests.support.repository import ROOT, python_files, short, tree_of, written_files
 from tests.support.rule_numbers import Expr, parsed
 from tests.support.spellings import ALL, SPELLINGS
 from tests.support.tile_machine import TileMachine
@@ -148,3 +152,50 @@ def test_every_operator_has_at_most_three_operands_or_moves_elements() -> None:
     moves = {"gather", "scatter"}
     assert {str(op) for op, spec in SPECS.items() if (spec.arity or 0) > 3} - moves == set()
     assert {k for k in Kind if k.value in ("softmax", "attention", "norm", "silu", "rope")} == set()
+
+
+LAYER = re.compile(
+    r"(?<![a-z])(attention|softmax|(layer|rms)_?norm|rope|rotary|swiglu|silu|gelu|mlp)(?![a-z])",
+    re.IGNORECASE,
+)
+CORE = ("ir", "egraph", "lower", "search", "codegen")
+BY_NAME_OF_A_MODEL = {
+    "compiler/codegen/triton/checkpoint.py"
+}  # starts from a checkpoint, as the pipeline does
+
+
+def words(tree: ast.Module) -> Iterator[str]:
+    """Every name and every string of a module; what is written for people is left out."""
+    scopes = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    written = {id(s.body[0].value) for s in ast.walk(tree) if isinstance(s, scopes) and _has_docstring(s)}  # type: ignore[attr-defined]
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "name", "arg"):
+            if isinstance(word := getattr(node, field, None), str):
+                yield word
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in written:
+            yield node.value
+
+
+def _has_docstring(scope: ast.Module | ast.ClassDef | ast.FunctionDef) -> bool:
+    return bool(scope.body) and isinstance(scope.body[0], ast.Expr)
+
+
+@pytest.mark.parametrize("folder", CORE)
+def test_no_name_between_a_graph_and_its_kernels_is_that_of_a_layer(folder: str) -> None:
+    """Programs of the tests, which rules name as those that fire them, are no part of the compiler."""
+    programs = {r.fires_on for r in TABLE}
+    paths = [p for p in python_files("compiler") if p.is_relative_to(ROOT / "compiler" / folder)]
+    assert paths
+    assert [
+        f"{short(path)}: {word}"
+        for path in paths
+        if short(path) not in BY_NAME_OF_A_MODEL
+        for word in words(tree_of(path))
+        if LAYER.search(word) and word not in programs
+    ] == []
+
+
+def test_no_micro_kernel_is_that_of_a_layer() -> None:
+    sources = [p for p in written_files() if p.is_relative_to(ROOT / "compiler/codegen/micro")]
+    assert len(sources) > 5
+    assert [short(p) for p in sources if LAYER.search(p.read_text(encoding="utf-8"))] == []
