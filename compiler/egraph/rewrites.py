@@ -198,6 +198,25 @@ VIEWS = (
     ),
 )
 
+COUNTED = (
+    Rewrite(
+        "count-of-axis",
+        Family.ALGEBRA,
+        _EXACT,
+        "The sum of one integer along an axis is its product with the axis' length.",
+        f"{_NODES}:Lowering._counted",
+        "return const_index(total)",
+        "row_variance",
+        (
+            Check("kind is Kind.SUM"),
+            Check("body.kind is Kind.NUM"),
+            Check("body.dtype is DType.I32"),
+            Check("low >= -2 ** 31"),
+            Check("high < 2 ** 31", weaker=("high <= 2 ** 31",)),
+        ),
+    ),
+)
+
 GATHER = (
     Rewrite(
         "gather",
@@ -228,5 +247,14 @@ GATHER = (
     ),
 )
 
-REWRITES: tuple[Rewrite, ...] = (*ALGEBRA, *VIEWS, *GATHER, *CONTRACTION, *BOUNDED, *LAYOUT, *PRECISION)
+REWRITES: tuple[Rewrite, ...] = (
+    *ALGEBRA,
+    *COUNTED,
+    *VIEWS,
+    *GATHER,
+    *CONTRACTION,
+    *BOUNDED,
+    *LAYOUT,
+    *PRECISION,
+)
 TABLE: tuple[Rule | Rewrite, ...] = (*RULES, *REWRITES)

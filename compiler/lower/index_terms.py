@@ -138,10 +138,20 @@ class Lowering:
         if op in REDUCTIONS:
             axis = cast(int, node.attr)
             kind = Kind.SUM if op is Op.SUM else Kind.MAX
-            return t.reduction(kind, t.axis_of(asked[0][1][axis]), args[0])
+            bound = t.axis_of(asked[0][1][axis])
+            return self._counted(kind, bound, args[0]) or t.reduction(kind, bound, args[0])
         if node.dtype is DType.I32 and op is not Op.CAST:
             return self._integer(op, args)
         return self._pointwise(op, args, node.dtype)
+
+    def _counted(self, kind: Kind, axis: str, body: Term) -> Term | None:
+        """The sum of one integer along an axis: the product with its length, where i32 holds that."""
+        if kind is Kind.SUM and body.kind is Kind.NUM and body.dtype is DType.I32:
+            total = self.extents[axis] * cast(Size, body.attr)
+            low, high = bounds(total)
+            if low >= -(2**31) and high < 2**31:
+                return const_index(total)
+        return None
 
     def _pointwise(self, op: Op, args: list[Term], dtype: DType) -> Term:
         if op in _UNARY:

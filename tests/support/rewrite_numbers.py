@@ -150,6 +150,26 @@ def shared_axis_name(rng: np.random.Generator) -> Found:
         yield f"N={n}", found == (given["a"].max(2) * given["v"]).sum(1) + inner
 
 
+def count_of_axis(rng: np.random.Generator) -> Found:
+    """Sums and maxima of constants, and of what is none, as the graph's interpreter has them."""
+    integers = [(v, DType.I32) for v in (0, 1, -1, 3, -7, 2**28, 2**30, -(2**30))]
+    for value, dtype in (*integers, (1.5, DType.F32)):
+        for op in (Op.SUM, Op.MAX):
+            for case in range(13):
+                builder = GraphBuilder()
+                size, n = (N if case % 2 else int(rng.integers(1, 5))), int(rng.integers(1, 9))
+                x = builder.node(Op.EXPAND, (builder.const(value, dtype),), 0, shape=(size,))
+                if case % 5 == 4 and dtype is DType.I32:
+                    x = builder.node(Op.IOTA, (), shape=(size,), dtype=dtype)
+                node = builder.node(op, (builder.node(Op.EXPAND, (x,), 0, shape=(2, size)),), 1)
+                lowering = Lowering({}, {"a0": 2})
+                term = lowering.lower(node, (t.idx("a0"),))
+                found = interpret(term, ["a0"], lowering.extents, {}, {"N": n}, np.float32)
+                wanted = evaluate(Graph({"out": node}), {}, dims={"N": n})["out"]
+                is_right = term.kind in (Kind.SUM, Kind.MAX) or np.array_equal(found, wanted)
+                yield f"{op} of {value} over {size}", np.array([is_right])
+
+
 def canonical_names(rng: np.random.Generator) -> Found:
     for name in ("causal_attention", "rms_normed_product", "quotient"):
         graph = graph_of(name)
@@ -365,6 +385,7 @@ CHECKS: Mapping[str, Check] = {
     "narrow-again": narrow_again,
     "shared-axis-name": shared_axis_name,
     "canonical-names": canonical_names,
+    "count-of-axis": count_of_axis,
     "permute": _viewed(Op.PERMUTE, (0, 1, 2, 3, 5, N)),
     "expand": _viewed(Op.EXPAND, (0, 1, 2, 3, 5, N)),
     "slice": _viewed(Op.SLICE, (0, 1, 2, 3, 5, 7)),
