@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from compiler.egraph.saturate import KINDS, ENode, Saturated
 from compiler.ir.dtype import DType
+from compiler.lower.first import first_along
 from compiler.lower.online import passes
 from compiler.lower.terms import REDUCTIONS, Kind, Term, make, num, online, rebuild, topological
 
@@ -37,6 +38,7 @@ class Extractor:
     seed: int = 0
     temperature: float = 0.0
     banned: Collection[str] = ()
+    pass_weight: float = _PASS
     _best: dict[str, _Choice] = field(default_factory=dict)
     _costs: dict[Term, float] = field(default_factory=dict)
 
@@ -46,6 +48,11 @@ class Extractor:
             if not self._sweep():
                 break
         return self._best[self.saturated.root].term
+
+    def term_of(self, eclass: str) -> Term | None:
+        """The chosen form of a class, after `root`."""
+        held = self._best.get(eclass)
+        return None if held is None else held.term
 
     def _sweep(self) -> bool:
         changed = False
@@ -63,6 +70,9 @@ class Extractor:
     def _build(self, node: ENode) -> Term | None:
         if node.op in ("Leaf", "Num"):
             return self.saturated.leaves[node.children[0]]
+        if node.op == "First":
+            held = self._best.get(node.children[1])
+            return None if held is None else first_along(held.term, node.children[0])
         kind = KINDS[node.op]
         names = node.children[1:] if kind in REDUCTIONS else node.children
         if any(n not in self._best for n in names):
@@ -81,7 +91,7 @@ class Extractor:
 
     def _counted(self, term: Term) -> float:
         ops = sum(_WEIGHTS.get(t.kind, 0.0) * self._noise(t) for t in topological([term]))
-        return ops + _PASS * self._noise(term) * passes(term)
+        return ops + self.pass_weight * self._noise(term) * passes(term)
 
     def _noise(self, term: Term) -> float:
         if self.temperature == 0.0:
@@ -91,9 +101,10 @@ class Extractor:
 
 
 def variants(saturated: Saturated, original: Term, seeds: int) -> tuple[Term, ...]:
-    """Distinct forms of a definition, best by cost first: greedy, without online reductions, seeded, as
-    written.
+    """Distinct forms of a definition, best by cost first: greedy, without online reductions, of fewest
+    passes, seeded, as written.
     """
     found = [Extractor(saturated).root(), Extractor(saturated, banned=("Online",)).root()]
+    found.append(Extractor(saturated, pass_weight=10 * _PASS).root())
     found.extend(Extractor(saturated, seed=s, temperature=1.0).root() for s in range(seeds))
     return tuple(dict.fromkeys([*found, original]))

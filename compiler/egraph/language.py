@@ -4,34 +4,41 @@ sorts.
 
 from __future__ import annotations
 
-from compiler.egraph.rules import Rule
+from compiler.egraph.rule import Rule
 
 OPERATORS = (
     "Leaf", "Num", "Exp2", "Log2", "Sin", "Sqrt", "Recip", "Add", "Mul", "Div", "Mod", "Select", "Sum", "Max",
-    "Online",
+    "Online", "First",
 )  # fmt: skip
-RELATIONS = ("indep", "onk", "wm", "wa", "sfac", "xfac", "asp")
+RELATIONS = ("indep", "onk", "offk", "wm", "wa", "sfac", "xfac", "asp", "shf")
 
 _HEAD = """
 (datatype T (Leaf String) (Num String) (Exp2 T) (Log2 T) (Sin T) (Sqrt T) (Recip T)
-  (Add T T) (Mul T T) (Div T T) (Mod T T) (Select T T T) (Sum String T) (Max String T) (Online String T T))
-(relation axis (String)) (relation indep (T String)) (relation onk (T String))
+  (Add T T) (Mul T T) (Div T T) (Mod T T) (Select T T T) (Sum String T) (Max String T) (Online String T T)
+  (First String T))
+(relation axis (String)) (relation indep (T String)) (relation onk (T String)) (relation offk (T String))
 (relation wm (T String)) (relation wa (T String))
 (relation sfac (T String T T)) (relation xfac (T String T T)) (relation asp (T String T T))
+(relation shf (T String T T T)) (relation extent (String T)) (relation minus (T))
 (ruleset facts) (ruleset algebra)
-(rule ((= e (Num x)) (axis k)) ((indep e k)) :ruleset facts)
+(rule ((= e (Num x)) (axis k)) ((indep e k) (offk e k)) :ruleset facts)
 """
 
 
 def _facts() -> str:
-    """`indep(t, k)`: some member of the class does not mention k. `onk(t, k)`: it contains a reduction over
-    k.
+    """`indep(t, k)`: some member of the class does not mention k. `onk(t, k)`: one contains a reduction over
+    k. `offk(t, k)`: one contains none.
     """
     lines = []
     for op in ("Sum", "Max"):
         lines.append(f"(rule ((= e ({op} k b))) ((indep e k) (onk e k)) :ruleset facts)")
         lines.append(f"(rule ((= e ({op} j b)) (indep b k)) ((indep e k)) :ruleset facts)")
         lines.append(f"(rule ((= e ({op} j b)) (onk b k)) ((onk e k)) :ruleset facts)")
+        lines.append(f"(rule ((= e ({op} j b)) (offk b k) (!= j k)) ((offk e k)) :ruleset facts)")
+    lines.append("(rule ((= e (First k b)) (axis k)) ((indep e k)) :ruleset facts)")
+    lines.append("(rule ((= e (First j b)) (indep b k)) ((indep e k)) :ruleset facts)")
+    lines.append("(rule ((= e (First j b)) (onk b k)) ((onk e k)) :ruleset facts)")
+    lines.append("(rule ((= e (First j b)) (offk b k)) ((offk e k)) :ruleset facts)")
     shapes = {1: ("Exp2", "Log2", "Sin", "Sqrt", "Recip"), 2: ("Add", "Mul", "Div", "Mod"), 3: ("Select",)}
     for arity, ops in shapes.items():
         names = "abc"[:arity]
@@ -39,6 +46,8 @@ def _facts() -> str:
             term = f"(= e ({op} {' '.join(names)}))"
             independent = " ".join(f"(indep {n} k)" for n in names)
             lines.append(f"(rule ({term} {independent}) ((indep e k)) :ruleset facts)")
+            free = " ".join(f"(offk {n} k)" for n in names)
+            lines.append(f"(rule ({term} {free}) ((offk e k)) :ruleset facts)")
             lines.extend(f"(rule ({term} (onk {n} k)) ((onk e k)) :ruleset facts)" for n in names)
     return "\n".join(lines)
 

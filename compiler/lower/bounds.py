@@ -35,15 +35,17 @@ def derive(axis: str, bodies: Sequence[tuple[Term, Kind]], tiled: frozenset[str]
     upper: Term | None = None
     proven: list[Term] = []
     for cond in topological([b for b, _ in bodies]):
-        if cond.kind is not Kind.LT or axis not in cond.free or cond.args[0].dtype is not DType.I32:
-            continue
-        if not all(_folds_to_identity(body, kind, cond) for body, kind in bodies):
+        if cond.kind is not Kind.LT:
             continue
         a, b = cond.args
-        if _is_axis(a, axis) and axis not in b.free and not b.free & tiled and upper is None:
+        is_upper = upper is None and _is_axis(a, axis) and axis not in b.free and not b.free & tiled
+        is_lower = lower is None and _is_axis(b, axis) and axis not in a.free and not a.free & tiled
+        if not (is_upper or is_lower) or not all(_folds_to_identity(x, kind, cond) for x, kind in bodies):
+            continue
+        if is_upper:
             upper = b
             proven.append(cond)
-        elif _is_axis(b, axis) and axis not in a.free and not a.free & tiled and lower is None:
+        else:
             lower = add_index(a, const_index(1))  # the loop starts at a whole tile, so the mask stays
     return StreamBounds(lower, upper, tuple(proven))
 

@@ -90,8 +90,6 @@ def strides_in_tile(
     flat = flat_index(load, shape)
     strides = dict.fromkeys(axes, 0)
     for atom, c in flat.items():
-        if not isinstance(c, int) and atom.free & set(axes):
-            return None
         for axis in axes:
             if axis not in atom.free:
                 continue

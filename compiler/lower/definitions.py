@@ -1,8 +1,8 @@
 """Definitions: the only place where a name is cut and a value gets a buffer of its own.
 
-Forced cuts are graph outputs, scatters, and every node with a reduction below it that one root asks for
-under two
-index tuples (RoPE reads q at d and at d + D/2). Optional cuts are the search's choice: `cuttable` lists them.
+Forced cuts are graph outputs, scatters, and every node that one root asks for under two index tuples and
+whose reductions differ with them (RoPE reads q at d and at d + D/2). Optional cuts are the search's choice:
+`cuttable` lists them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from compiler.ir.dim import Size
 from compiler.ir.dtype import DType, is_float
@@ -20,6 +21,8 @@ from compiler.lower.errors import LoweringError
 from compiler.lower.index_terms import Indices, Lowering, input_buffer
 from compiler.lower.indexing import const_index
 from compiler.lower.terms import Kind, Term
+
+_Below: TypeAlias = dict[tuple[Node, Indices], frozenset[tuple[Node, Indices]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ def _asked_twice(
     asked: dict[Node, set[Indices]] = {}
     heap: list[tuple[int, Node]] = []
     found: list[Node] = []
+    below: _Below = {}
 
     def ask(node: Node, indices: Indices) -> None:
         if node not in asked:
@@ -141,6 +145,7 @@ def _asked_twice(
             and node in has_reduction
             and node.op not in VIEWS
             and node.op is not Op.GATHER
+            and len({_reductions_below(node, ix, lowering, below) for ix in asked[node]}) > 1
         ):
             found.append(node)
             continue
@@ -148,6 +153,26 @@ def _asked_twice(
             for n, ix in lowering.asks(node, indices):
                 ask(n, ix)
     return found
+
+
+def _reductions_below(
+    node: Node, indices: Indices, lowering: Lowering, memo: _Below
+) -> frozenset[tuple[Node, Indices]]:
+    """The nearest reductions that `node` reads at `indices`, and where. A value that is asked for at two
+    places but reads the same reductions at both (x - mean at a column and at all columns) is no reason to
+    cut: nothing is reduced twice.
+    """
+    if (node, indices) not in memo:
+        if node.op in LEAVES or node in lowering.cuts:
+            memo[node, indices] = frozenset()
+        elif node.op in REDUCTIONS or node.op is Op.SCATTER:
+            memo[node, indices] = frozenset({(node, indices)})
+        else:
+            asked = lowering.asks(node, indices)
+            memo[node, indices] = frozenset().union(
+                *(_reductions_below(n, ix, lowering, memo) for n, ix in asked)
+            )
+    return memo[node, indices]
 
 
 def _root_asks(root: Node, lowering: Lowering, start: Indices) -> list[tuple[Node, Indices]]:

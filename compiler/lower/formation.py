@@ -117,8 +117,9 @@ class _Former:
     def _form_passes(self, inner: Body) -> None:
         s, root = self.schedule, self.definition.term
         passes = pass_levels(self.running)
+        around = self.levels[self._pass_depth()]
         for number in range(max(passes.values(), default=-1) + 1):
-            self._form_pass(inner, [r for r in self.running if passes[r] == number])
+            self._form_pass(around, [r for r in self.running if passes[r] == number])
         if s.stream is not None and s.stream in self.definition.axes:
             body: Body = []
             self._stream_body = body
@@ -127,6 +128,14 @@ class _Former:
         else:
             self._stream_body = None
             self._store(root, inner)
+
+    def _pass_depth(self) -> int:
+        """Loops around the passes: those whose axes the running reductions vary along, and all that threads
+        share. What is inside others reads finished values.
+        """
+        s = self.schedule
+        read = frozenset().union(*(r.free for r in self.running))
+        return max([s.parallel, *(i + 1 for i, c in enumerate(s.loops) if c.axis in read)])
 
     def _form_pass(self, inner: Body, reductions: list[Term]) -> None:
         """One loop over the stream axis that advances `reductions`, arguments before users."""

@@ -131,7 +131,7 @@ class Lowering:
             return t.cast_to(value, node.dtype)
         if op is Op.IOTA:
             return indices[0]
-        inputs, asked = node.inputs, list(self.asks(node, indices))
+        asked = list(self.asks(node, indices))
         if op in VIEWS:
             return self.lower(*asked[0])
         if op is Op.GATHER:
@@ -139,9 +139,8 @@ class Lowering:
         args = [self.lower(n, ix) for n, ix in asked]
         if op in REDUCTIONS:
             axis = cast(int, node.attr)
-            if op is Op.SUM and args[0].dtype is DType.I32 and args[0].kind is Kind.NUM:
-                return scale_index(const_index(inputs[0].shape[axis]), cast(Size, args[0].attr))
-            return self._reduction(op, t.axis_of(asked[0][1][axis]), args[0])
+            bound = t.axis_of(asked[0][1][axis])
+            return self._counted(op, bound, args[0]) or self._reduction(op, bound, args[0])
         if node.dtype is DType.I32 and op is not Op.CAST:
             return self._integer(op, args)
         return self._pointwise(op, args, node.dtype)
@@ -150,6 +149,15 @@ class Lowering:
         """Half floats are reduced in f32 and rounded once."""
         wide = t.cast_to(body, DType.F32) if body.dtype in HALVES else body
         return t.cast_to(t.reduction(Kind.SUM if op is Op.SUM else Kind.MAX, axis, wide), body.dtype)
+
+    def _counted(self, op: Op, axis: str, body: Term) -> Term | None:
+        """The sum of one integer along an axis: the product with its length, where i32 holds that."""
+        if op is Op.SUM and body.kind is Kind.NUM and body.dtype is DType.I32:
+            total = self.extents[axis] * cast(Size, body.attr)
+            low, high = bounds(total)
+            if low >= -(2**31) and high < 2**31:
+                return const_index(total)
+        return None
 
     def _pointwise(self, op: Op, args: list[Term], dtype: DType) -> Term:
         """Half floats are computed in f32 and rounded once an operation."""

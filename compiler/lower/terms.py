@@ -258,6 +258,10 @@ def is_number(term: Term, value: float) -> bool:
     return term.kind is Kind.NUM and term.dtype is not DType.I32 and term.attr == value
 
 
+def is_zero_index(term: Term) -> bool:
+    return term.kind is Kind.NUM and term.dtype is DType.I32 and term.attr == 0
+
+
 def topological(roots: Iterable[Term]) -> list[Term]:
     """Every term reachable from `roots`, arguments before users."""
     seen: set[Term] = set()

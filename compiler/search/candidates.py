@@ -68,7 +68,7 @@ def forms(definition: Canonical, seeds: int) -> tuple[Term, ...]:
     core = root.args[0] if root.kind is Kind.CAST and root.args[0].dtype is DType.F32 else root
     if core.dtype is not DType.F32:
         return (root,)
-    found = variants(saturate(core), core, seeds)
+    found = variants(saturate(core, extents=definition.extents), core, seeds)
     return tuple(cast_to(f, root.dtype) for f in found)
 
 

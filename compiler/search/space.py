@@ -89,6 +89,18 @@ def _pointwise(definition: Canonical, stream: str | None) -> Iterator[Schedule]:
         if split.elements <= _TILE_ELEMENTS:
             for block in (64, 32, 16) if stream is not None else (16,):
                 yield Schedule(split.loops, len(split.loops), stream, block, partition=partition)
+                if _reads_whole_rows(definition, split):  # a row's columns by the thread that reduced it
+                    yield Schedule(split.loops, len(split.loops) - 1, stream, block, partition=partition)
+
+
+def _reads_whole_rows(definition: Canonical, split: _Split) -> bool:
+    """Whether no reduction varies along the innermost loop, so that one result serves all of its turns."""
+    reductions = [x for x in topological([definition.term]) if x.kind in REDUCTIONS]
+    return bool(reductions) and len(split.loops) > 1 and split.loops[-1].axis not in _free(reductions)
+
+
+def _free(terms: list[Term]) -> frozenset[str]:
+    return frozenset().union(*(x.free for x in terms))
 
 
 def _splits(definition: Canonical) -> Iterator[_Split]:

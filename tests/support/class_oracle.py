@@ -16,6 +16,7 @@ from compiler.egraph.saturate import KINDS, ENode, Saturated
 from compiler.ir import DType, bind
 from compiler.lower import terms as t
 from compiler.lower.canonical import Canonical
+from compiler.lower.first import first_along
 from compiler.lower.interpret import interpret
 from compiler.lower.online import reductions_over
 from compiler.lower.terms import REDUCTIONS, Kind, Term, axis_of, topological
@@ -48,7 +49,11 @@ def judge_classes(saturated: Saturated, definition: Canonical, dims: Mapping[str
         return found.reshape(shape)
 
     members = promises = 0
-    wrong: list[str] = []
+    wrong: list[str] = [
+        f"{name} {held} does not hold"
+        for name, held, holds in _facts(saturated, sorted(extents), value)
+        if not holds
+    ]
     for held, term in _members(saturated):
         members += 1
         if not _agree(value(held), value(term)):
@@ -60,8 +65,30 @@ def judge_classes(saturated: Saturated, definition: Canonical, dims: Mapping[str
     return Findings(members, promises, tuple(wrong))
 
 
-def _members(saturated: Saturated) -> Iterator[tuple[Term, Term]]:
-    """The first term found of a class, and each member of it."""
+def _facts(
+    saturated: Saturated, axes: list[str], value: Callable[[Term], Array]
+) -> Iterator[tuple[str, tuple[str, ...], bool]]:
+    """Each fact that says something about values, and whether it holds of them."""
+    best = _representatives(saturated)
+
+    def is_still(eclass: str, axis: str) -> bool:
+        x = value(best[eclass])
+        return _agree(x, np.take(x, [0], axes.index(axis)))
+
+    for name, held in saturated.facts:
+        terms = [c for c in held if c in best]
+        if name in ("sfac", "xfac", "asp", "shf"):
+            whole, *parts = (value(best[c]) for c in terms)
+            with np.errstate(all="ignore"):
+                made = parts[0] + parts[1] if name == "asp" else parts[0] * parts[1]
+                made = (parts[1] + parts[2]) * parts[0] if name == "shf" else made
+            yield name, held, _agree(whole, made) and is_still(terms[-1], held[1])
+        elif name == "indep":
+            yield name, held, is_still(held[0], held[1])
+
+
+def _representatives(saturated: Saturated) -> dict[str, Term]:
+    """The first term found of each class."""
     best: dict[str, Term] = {}
     for _ in range(len(saturated.nodes)):
         found = {n.eclass: made for n in saturated.nodes if (made := _build(n, saturated, best)) is not None}
@@ -69,6 +96,12 @@ def _members(saturated: Saturated) -> Iterator[tuple[Term, Term]]:
         if not fresh:
             break
         best.update(fresh)
+    return best
+
+
+def _members(saturated: Saturated) -> Iterator[tuple[Term, Term]]:
+    """The first term found of a class, and each member of it."""
+    best = _representatives(saturated)
     for node in saturated.nodes:
         made = _build(node, saturated, best)
         if made is not None:
@@ -78,6 +111,8 @@ def _members(saturated: Saturated) -> Iterator[tuple[Term, Term]]:
 def _build(node: ENode, saturated: Saturated, best: Mapping[str, Term]) -> Term | None:
     if node.op in ("Leaf", "Num"):
         return saturated.leaves[node.children[0]]
+    if node.op == "First":
+        return first_along(best[node.children[1]], node.children[0]) if node.children[1] in best else None
     kind = KINDS[node.op]
     bound, names = (node.children[0], node.children[1:]) if kind in REDUCTIONS else (None, node.children)
     if any(name not in best for name in names):

@@ -9,7 +9,7 @@ from compiler.ir import DType
 from compiler.lower import terms as t
 from compiler.lower.indexing import add_index, const_index, linear
 from compiler.lower.terms import Kind, Term, topological
-from compiler.lower.tiles import Copy, Fill, Kernel, Loop, Reduce, Scale, Statement
+from compiler.lower.tiles import Compute, Copy, Dot, Fill, Kernel, Loop, Reduce, Scale, Statement
 
 Item = Statement | Loop
 
@@ -64,12 +64,22 @@ def _bound_moved(by: int) -> Callable[[Item], tuple[Item, ...]]:
     return edit
 
 
+def _accumulated_in_bf16(item: Item) -> tuple[Item, ...]:
+    """Each accumulator is rounded after each tile that is added to it."""
+    if not isinstance(item, Dot | Reduce) or not item.accumulate:
+        return (item,)
+    held = t.tile(item.tile.name, item.tile.axes, item.tile.dtype)
+    rounded = t.make(Kind.CAST, (t.make(Kind.CAST, (held,), DType.BF16),), DType.F32)
+    return item, Compute(item.tile, rounded)
+
+
 KERNEL_MUTANTS: Mapping[str, Callable[[Item], tuple[Item, ...]]] = {
     "correction dropped": _without_corrections,
     "corrected twice": _corrected_twice,
     "old value taken late": _old_taken_late,
     "bound one short": _bound_moved(-1),
     "bound one long": _bound_moved(1),
+    "accumulated in bf16": _accumulated_in_bf16,
 }
 
 

@@ -250,6 +250,18 @@ def layer_normed(trace: Trace) -> Tensor:
     return f.layer_norm(_rows(trace), gain, bias, 1e-5)
 
 
+@program
+def probabilities(trace: Trace) -> Tensor:
+    """Normalised exponentials themselves, one for each column."""
+    return f.softmax(table(trace), 1)
+
+
+@program
+def centred_columns(trace: Trace) -> Tensor:
+    gain = trace.input("gain", (S,), DType.F32)
+    return f.layer_norm(table(trace), gain, gain * 0.5, 1e-5)
+
+
 # Forms that one rule each is there for
 
 
@@ -293,11 +305,34 @@ def two_exponents(trace: Trace) -> Tensor:
 
 
 @program
+def expected_difference(trace: Trace) -> Tensor:
+    """A difference beside its own exponential: rescaling the one leaves the other behind."""
+    x = table(trace)
+    shifted = x - x.max(1, keepdim=True)
+    return (shifted * shifted.exp2()).sum(1)
+
+
+@program
 def biased(trace: Trace) -> Tensor:
     """Terms that do not vary, on either side and inside a sum."""
     x, b = table(trace), trace.input("b", (T,), DType.F32).unsqueeze(1)
     y = trace.input("y", (S,), DType.F32)
     return (b + x).max(1) + ((x + b) + y).max(1) + (y + (b + x)).max(1)
+
+
+@program
+def shortfall(trace: Trace) -> Tensor:
+    """Differences from a maximum, summed."""
+    x = table(trace)
+    return (x - x.max(1, keepdim=True)).sum(1)
+
+
+@program
+def centred_product(trace: Trace) -> Tensor:
+    """Weighted squares of differences from a mean, which stands inside either factor."""
+    x, y = table(trace), trace.input("y", (S,), DType.F32).sin() + 2.0
+    centred = x - f.mean(x, 1, keepdim=True)
+    return ((centred * y) * (y * centred)).sum(1)
 
 
 def graph_of(name: str) -> Graph:

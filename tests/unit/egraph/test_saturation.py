@@ -19,7 +19,7 @@ from compiler.ir import DType
 from compiler.lower.canonical import Canonical
 from compiler.lower.formation import form
 from compiler.lower.online import pass_levels, passes, reductions_over
-from compiler.lower.terms import Kind, Term, topological
+from compiler.lower.terms import Kind, Term, axis_of, products, topological
 from compiler.lower.tiles import Kernel, Loop
 from compiler.search.candidates import forms
 from compiler.search.space import schedules
@@ -73,7 +73,27 @@ def test_no_kernel_holds_rows_by_columns_and_each_has_one_loop_over_the_columns(
 
 
 def test_a_reduction_that_needs_two_passes_keeps_them() -> None:
-    assert passes(chosen("row_variance").term) > 1
+    assert passes(chosen("two_exponents").term) > 1
+
+
+@pytest.mark.parametrize("name", ["row_variance", "layer_normed", "shortfall"])
+def test_a_sum_of_shifted_values_takes_one_pass(name: str) -> None:
+    assert passes(definition_of(name).term) == 2
+    assert passes(chosen(name).term) == 1
+
+
+@pytest.mark.pitfall("C32")
+def test_what_reads_a_running_value_beside_its_factor_is_no_online_reduction() -> None:
+    """(x - m) * exp2(x - m) cannot be rescaled: only its exponential can, once the difference is apart."""
+    online = [x for x in topological([chosen("expected_difference").term]) if x.kind is Kind.ONLINE]
+    assert online
+    rests = [t for x in online for t in products(x.args[0]) if t.kind is not Kind.EXP2]
+    assert rests
+    assert [t for t in rests if reductions_over(t, axis_of(online[0]))] == []
+
+
+def test_a_form_of_fewest_passes_is_among_those_of_a_search() -> None:
+    assert min(passes(f) for f in forms(definition_of("centred_product"), 0)) == 1
 
 
 def test_a_factor_of_a_row_leaves_the_sum() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from candela.cli.lazy import COMMANDS, load_command
-from docs.generate import commands, configuration, metrics, pitfalls
+from docs.generate import commands, configuration, metrics, pitfalls, rules
 from tests.support.gateway import make_gateway
 from tests.support.repository import PACKAGES, ROOT, imported, pyproject, python_files, short, written_files
 from tests.support.routes import routes_of
@@ -22,7 +22,7 @@ UNNAMED_ROUTES = ("/", "/favicon.ico", "/openapi.json", "/dashboard")
 
 
 @pytest.mark.parametrize(
-    "made", [configuration, commands, metrics, pitfalls], ids=lambda module: module.PAGE.name
+    "made", [configuration, commands, metrics, pitfalls, rules], ids=lambda module: module.PAGE.name
 )
 def test_a_page_made_from_the_code_is_current(made: object) -> None:
     name = getattr(made, "__name__", "")
