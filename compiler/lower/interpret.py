@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.ir.dim import Size, bind
-from compiler.ir.dtype import DType, bf16_to_f32, round_to_bf16
+from compiler.ir.dtype import DType, bf16_to_f32, is_float, round_to_bf16
 from compiler.lower.terms import REDUCTIONS, Kind, Term, axis_of, buffer_of, products, topological
 
 Array = npt.NDArray[Any]
@@ -31,12 +31,41 @@ def interpret(
     `buffers` hold storage arrays (uint16 bits for bf16). An index outside its buffer is clamped, as compiled
     programs may do. A bf16 or f16 cast rounds as the program's does.
     """
+    order, sizes = _axes(root, axes, extents, dims)
+    with np.errstate(all="ignore"):
+        value = _Interpreter(order, sizes, buffers, dims, precision).value(root)
+    return _over(value, axes, order, sizes)
+
+
+def rounding(
+    root: Term,
+    axes: Sequence[str],
+    extents: Mapping[str, Size],
+    buffers: Mapping[str, Array],
+    dims: Mapping[str, int],
+) -> Array:
+    """By what rounding errors of a relative size of one would move `root`: the least that must be allowed.
+
+    A sum's errors follow the magnitudes of its terms, however they cancel. Operations other than sums and
+    products start anew from their own value. Source: running error analysis (Wilkinson).
+    """
+    order, sizes = _axes(root, axes, extents, dims)
+    with np.errstate(all="ignore"):
+        exact = _Interpreter(order, sizes, buffers, dims, np.float64)
+        value = _Rounding(order, sizes, buffers, dims, np.float64, exact=exact).value(root)
+    return _over(value, axes, order, sizes)
+
+
+def _axes(
+    root: Term, axes: Sequence[str], extents: Mapping[str, Size], dims: Mapping[str, int]
+) -> tuple[list[str], dict[str, int]]:
     order = list(dict.fromkeys([*axes, *(a for x in topological([root]) for a in sorted(x.free))]))
     bound = [axis_of(x) for x in topological([root]) if x.kind in REDUCTIONS]
     order.extend(a for a in dict.fromkeys(bound) if a not in order)
-    sizes = {a: bind(extents[a], dims) for a in order}
-    with np.errstate(all="ignore"):
-        value = _Interpreter(order, sizes, buffers, dims, precision).value(root)
+    return order, {a: bind(extents[a], dims) for a in order}
+
+
+def _over(value: Array, axes: Sequence[str], order: list[str], sizes: Mapping[str, int]) -> Array:
     shape = [sizes[a] if a in axes else 1 for a in order]
     full = np.broadcast_to(value, shape)
     moved = np.transpose(
@@ -45,7 +74,7 @@ def interpret(
     return moved.reshape([sizes[a] for a in axes])
 
 
-@dataclass(slots=True)
+@dataclass
 class _Interpreter:
     """Every value has one dimension per axis of `order`, of size 1 where it does not vary."""
 
@@ -129,6 +158,50 @@ class _Interpreter:
         out = np.einsum(*operands, kept, optimize=True)
         sizes = iter(out.shape)
         return cast(Array, out.reshape([next(sizes) if i in kept else 1 for i in range(len(self.order))]))
+
+
+@dataclass
+class _Rounding(_Interpreter):
+    """Rounding errors of floats in units of one; `exact` knows the values."""
+
+    exact: _Interpreter = field(kw_only=True)
+
+    def _compute(self, term: Term) -> Array:
+        if not is_float(term.dtype) or any(not is_float(a.dtype) for a in term.args[1:]):
+            return self._anew(term)
+        match term.kind:
+            case Kind.SUM:
+                return self._sum(term)
+            case Kind.ADD:
+                return self._get(term.args[0]) + self._get(term.args[1]) + self._anew(term)
+            case Kind.MUL:
+                one, other = term.args
+                carried = self._get(one) * self._anew(other) + self._get(other) * self._anew(one)
+                return cast(Array, carried + self._anew(term))
+            case Kind.SELECT:
+                condition, one, other = term.args
+                return np.where(self.exact.value(condition), self._get(one), self._get(other))
+            case Kind.LOAD | Kind.NUM:
+                return np.zeros((1,) * len(self.order))
+            case Kind.CAST if is_float(term.args[0].dtype):
+                return self._get(term.args[0])
+        return self._anew(term)
+
+    def _anew(self, term: Term) -> Array:
+        """As if it were rounded for the first time."""
+        return np.abs(self.exact.value(term))
+
+    def _sum(self, term: Term) -> Array:
+        """Its own roundings follow its terms' magnitudes; each factor's error is carried by the others."""
+        at = self.order.index(axis_of(term))
+        factors = products(term.args[0])
+        sizes, n = [self._anew(f) for f in factors], self.sizes[axis_of(term)]
+        total = self._contract(sizes, at, n)
+        for i, factor in enumerate(factors):
+            error = self._get(factor)
+            if error.any():
+                total = total + self._contract([*sizes[:i], error, *sizes[i + 1 :]], at, n)
+        return total
 
 
 def _pointwise(term: Term, a: list[Array], storage: Callable[[DType], type]) -> Array:

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from compiler.ir import DType, bf16_to_f32, bind, round_to_bf16
+from compiler.frontend import Trace
+from compiler.frontend.functional import linear
+from compiler.ir import DType, bf16_to_f32, bind, round_to_bf16, symbol
 from compiler.lower.canonical import Canonical
 from compiler.lower.interpret import interpret
 from compiler.lower.terms import Term
@@ -161,6 +163,43 @@ def test_one_pass_variance_is_refused_on_offset_values() -> None:
     verdict = first_refusal(trials_of("row_variance", d), moments)
     assert not verdict.is_accepted
     assert InputSet.OFFSET in verdict.reason
+
+
+def cancelling_sum() -> list[Trial]:
+    """Rows times a weight stored [in, out]: what rises along a row cancels against what does not."""
+    trace = Trace()
+    x, w = trace.input("x", (symbol("T", 1, 64), 128), DType.F32), trace.weight("w", (128, 192), DType.F32)
+    (instance,) = instances(trace.finish({"y": linear(x, w.permute(1, 0))}))
+    return list(trials(instance.canonical, ({"T": 5},), seed=0))
+
+
+def test_one_chain_of_additions_passes_where_terms_cancel() -> None:
+    found = cancelling_sum()
+
+    def chain(trial: Trial) -> Array:
+        x, w = (trial.inputs[b] for b in ("b0", "b1"))
+        return np.add.accumulate(x[:, :, None] * w, axis=1, dtype=np.float32)[:, -1]  # type: ignore[no-any-return]
+
+    (rising,) = (t for t in found if InputSet.RISING in t.name)
+    error = float(np.abs(chain(rising) - rising.expected).max())
+    assert error > rising.tolerance
+    assert first_refusal(found, chain).is_accepted
+
+
+def test_a_sum_in_bf16_is_refused_where_terms_cancel() -> None:
+    found = cancelling_sum()
+
+    def rounded(trial: Trial) -> Array:
+        x, w = (trial.inputs[b] for b in ("b0", "b1"))
+        halves = [bf16_to_f32(round_to_bf16(np.cumsum(part, axis=1)[:, -1])) for part in _parts(x, w)]
+        return np.sum(halves, axis=0, dtype=np.float32)  # type: ignore[no-any-return]
+
+    assert [judge(t, rounded(t)).is_accepted for t in found] == [False] * len(found)
+
+
+def _parts(x: Array, w: Array) -> list[Array]:
+    terms = x[:, :, None] * w
+    return [terms[:, :64], terms[:, 64:]]
 
 
 # Verdicts by hand
