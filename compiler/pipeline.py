@@ -26,11 +26,24 @@ from compiler.checkpoint import ModelConfig, inspect_directory
 from compiler.codegen.toolchain import Toolchain, find_compiler
 from compiler.codegen.toolchain_errors import CompileCancelled
 from compiler.errors import CompilerError
+from compiler.fingerprint import environment
 from compiler.ir.dtype import DType
 from compiler.ir.graph import Graph, verify
 from compiler.prove import prove
 from compiler.runtime.cpu import Feature, Level, best_level, host_features, level_named
-from compiler.search.program import EFFORTS, Effort, SearchedProgram, Setting, Stopped, kernels_source, search
+from compiler.search.cache import SearchCache
+from compiler.search.journal import Journal
+from compiler.search.kept import Kept, rules_of
+from compiler.search.program import (
+    EFFORTS,
+    Effort,
+    SearchedProgram,
+    Setting,
+    Stopped,
+    effort_for,
+    kernels_source,
+    search,
+)
 from compiler.zoo import StepLimits, build_llama, rope_tables
 from compiler.zoo.weights import Weights, open_weights
 
@@ -50,7 +63,8 @@ class BadOption(CompilerError):
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """What to compile for. `budget` is "none", "quick", "full", or seconds; `level` None takes this CPU's
-    best. `compiler` is a C++ compiler's command; None looks for one.
+    best. `compiler` is a C++ compiler's command; None looks for one. With a `journal` a compile that was
+    broken off goes on where it ended, and one that was complete gives the same bytes.
     """
 
     dtype: str = "bf16"
@@ -64,6 +78,7 @@ class CompileOptions:
     level: str | None = None
     cache_dir: Path | None = None
     compiler: str | None = None
+    journal: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +92,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class CompileReport:
-    """What a compile did; the artifact holds it as report.json. `model` are the facts that serving needs."""
+    """What a compile did; the artifact holds it as report.json. `model` are the facts that serving needs.
+
+    `seconds` are those of the search, by its journal, and `first_valid_s` those to its first valid program.
+    """
 
     seconds: float
+    first_valid_s: float
     target: str
     level: str
     compiler: str
@@ -122,15 +141,17 @@ def compile_checkpoint(
     def report(fraction: float, message: str) -> None:
         on_progress(Progress("search", 0.02 + 0.78 * fraction, message))
 
-    with tempfile.TemporaryDirectory(prefix="candela-search-") as work:
-        setting = _setting(graph, options, effort, Path(work), toolchain, level, should_stop, is_busy)
+    with tempfile.TemporaryDirectory(prefix="candela-search-") as work, Journal(options.journal) as journal:
+        setting = _setting(
+            graph, options, effort, Path(work), toolchain, level, journal, should_stop, is_busy
+        )
         searched = search(graph, setting, report)
     assembled = assemble(searched, setting.buckets, level.name, toolchain.compiler.version)
     on_progress(Progress("build", 0.82, f"{len(assembled.candidates)} kernels"))
     source = kernels_source(assembled.candidates, setting.dims)
     kernels = setting.build(source)
     facts = _facts(info.config, options, context)
-    made = _report(start, options, level, toolchain, searched, assembled, facts)
+    made = _report(options, level, toolchain, searched, assembled, facts)
     with open_weights(info) as opened:
         weights = _Weights(opened, graph, rope_tables(info.config, context))
         with ArtifactWriter(out_dir) as writer:
@@ -176,13 +197,10 @@ def _level(options: CompileOptions) -> Level:
 
 
 def _effort(budget: str | float) -> Effort:
-    if isinstance(budget, str) and budget in EFFORTS:
-        return EFFORTS[budget]
-    try:
-        seconds = float(budget)
-    except ValueError as error:
-        raise BadOption(f"budget {budget!r} is none of {', '.join(EFFORTS)}, nor seconds") from error
-    return EFFORTS["none"] if seconds < 10 else EFFORTS["quick"] if seconds < 180 else EFFORTS["full"]
+    effort = effort_for(budget)
+    if effort is None:
+        raise BadOption(f"budget {budget!r} is none of {', '.join(EFFORTS)}, nor seconds")
+    return effort
 
 
 def _graph(config: ModelConfig, options: CompileOptions, context: int) -> Graph:
@@ -207,20 +225,28 @@ def _setting(
     work: Path,
     toolchain: Toolchain,
     level: Level,
+    journal: Journal,
     should_stop: Callable[[], bool],
     is_busy: Callable[[], bool],
 ) -> Setting:
+    threads = options.threads or os.cpu_count() or 1
+    has_tiles = Feature.AMX_BF16 in level.required and options.dtype == "bf16"
+    told = environment(level, toolchain.compiler.version, threads, has_tiles=has_tiles)
     return Setting(
         dims=tuple(s.name for s in graph.symbols),
         buckets=step_buckets(graph),
-        threads=options.threads or os.cpu_count() or 1,
+        threads=threads,
         effort=effort,
         seed=options.seed,
         work_dir=work,
         build=lambda source: _build(toolchain, source, level, should_stop),
         should_stop=should_stop,
         is_busy=is_busy,
-        has_tiles=Feature.AMX_BF16 in level.required and options.dtype == "bf16",
+        has_tiles=has_tiles,
+        environment=told,
+        journal=journal,
+        cache=SearchCache(_cache_dir(options) / "search", told),
+        kept=Kept(_cache_dir(options) / "refused", rules_of),
     )
 
 
@@ -267,7 +293,6 @@ class _Weights:
 
 
 def _report(
-    start: float,
     options: CompileOptions,
     level: Level,
     toolchain: Toolchain,
@@ -277,7 +302,8 @@ def _report(
 ) -> CompileReport:
     records = [r for t in searched.tuned.values() for r in t.records]
     return CompileReport(
-        seconds=round(time.perf_counter() - start, 3),
+        seconds=round(searched.seconds, 3),
+        first_valid_s=round(searched.first_s, 3),
         target=options.target,
         level=level.name,
         compiler=toolchain.compiler.version,

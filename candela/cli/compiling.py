@@ -34,15 +34,23 @@ def compile_checkpoint(
         str | None, typer.Option(help="What to compile for: cpu, or a GPU such as cuda-sm90.")
     ] = None,
     max_context: Annotated[int | None, typer.Option(help="Longest context to compile for.")] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="A file that lets a compile that was broken off go on.", dir_okay=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a checkpoint into an artifact, without the platform."""
-    chosen = {"dtype": dtype, "budget": _budget(budget), "target": target, "max_context": max_context}
+    chosen: dict[str, Any] = {"dtype": dtype, "budget": _budget(budget), "target": target}
+    chosen["max_context"] = max_context
     began = time.perf_counter()
     if target not in (None, "cpu"):
         if budget is not None:
             raise typer.BadParameter("kernels for a GPU are not searched here: leave --budget out")
+        if journal is not None:
+            raise typer.BadParameter("kernels for a GPU are not searched here: leave --journal out")
         return _compile_kernels(path, out, chosen, as_json=as_json)
+    chosen["journal"] = journal
     report = _compile(path, out, {key: value for key, value in chosen.items() if value is not None})
     if as_json:
         return print_json(report)

@@ -16,7 +16,9 @@ from compiler.lower.tiles import Loop, Reduce, Scale
 from compiler.runtime.cpu import PORTABLE
 from compiler.search.bench import Bench, CandidateCrashed
 from compiler.search.candidates import Bucket, Candidate, candidates
-from compiler.search.tune import NoCandidate, Plan, Tuned, tune
+from compiler.search.contest import Rounds
+from compiler.search.ground import Plan
+from compiler.search.tune import NoCandidate, Tuned, tune
 from compiler.search.tuner import HEADER, kernels_source
 from tests.support.chosen import definition_of
 from tests.support.compiled_kernels import DIMS
@@ -130,10 +132,9 @@ def mutant(base: Candidate, name: str) -> Candidate:
     return replace(base, name=f"k_{name.replace(' ', '_')}", kernel=kernel, predicted={"all": 1e-12})
 
 
-def tuned(toolchain: Toolchain, bench: Bench, some: list[Candidate], repeats: int = 0) -> Tuned:
+def tuned(toolchain: Toolchain, bench: Bench, some: list[Candidate], rounds: Rounds | None = None) -> Tuned:
     shared = toolchain.shared_object(kernels_source(some, DIMS), PORTABLE)
-    plan = Plan(SIZES, DIMS, repeats, seed=0)
-    return tune(definition_of("causal_attention"), some, BUCKETS, shared, bench, plan)
+    return tune(definition_of("causal_attention"), some, BUCKETS, shared, bench, Plan(SIZES, DIMS, 0), rounds)
 
 
 @pytest.mark.pitfall("C32")
@@ -160,7 +161,7 @@ def test_a_definition_that_nothing_computes_is_an_error_with_the_reasons(
 def test_every_candidate_that_passes_is_timed(toolchain: Toolchain, bench: Bench) -> None:
     good, other = found()
     bad = mutant(good, "bound one long")
-    result = tuned(toolchain, bench, [good, other, bad], repeats=2)
+    result = tuned(toolchain, bench, [good, other, bad], Rounds(most=2))
     timed = {r.candidate: r.measured_s.get("all", 0.0) for r in result.records}
     assert timed[good.name] > 0
     assert timed[other.name] > 0
@@ -172,8 +173,8 @@ def test_every_candidate_that_passes_is_timed(toolchain: Toolchain, bench: Bench
 def test_a_busy_machine_is_not_measured_on(toolchain: Toolchain, bench: Bench) -> None:
     good, other = found()
     shared = toolchain.shared_object(kernels_source([good, other], DIMS), PORTABLE)
-    plan = Plan(SIZES, DIMS, 3, seed=0, may_measure=lambda: False)
-    result = tune(definition_of("causal_attention"), [good, other], BUCKETS, shared, bench, plan)
+    plan = Plan(SIZES, DIMS, 0, is_busy=lambda: True)
+    result = tune(definition_of("causal_attention"), [good, other], BUCKETS, shared, bench, plan, Rounds())
     assert all(not r.measured_s for r in result.records)
 
 
