@@ -126,7 +126,7 @@ class Tuner:
         contest.
         """
         effort = self._setting.effort
-        keys = [k for k in arrangement.distinct() if k in self._quarries and self.tuned[k].is_timed()]
+        keys = [k for k in arrangement.distinct() if k not in self.restored and self.tuned[k].is_timed()]
         found = [self._quarries[k] for k in keys if not self._quarries[k].is_evolved]
         found.sort(key=lambda q: (-q.weight, q.definition.key))
         for number in range(effort.generations):
@@ -276,16 +276,17 @@ class Tuner:
                 self.tuned[key] = found
                 self.restored.add(key)
 
-    def remember(self, arrangement: Arrangement) -> None:
+    def remember(self) -> None:
         """Keep what was timed for other searches."""
         s = self._setting
         if s.cache is None:
             return
-        for key, definition in arrangement.distinct().items():
-            if key in self.restored or not self.tuned[key].is_timed():
+        for key, found in self.tuned.items():
+            if key in self.restored or not found.is_timed():
                 continue
+            definition = found.definition
             genomes = {c.name: g for g, c in self._quarries[key].nursery.formed.items()}
-            body = entry_of(self.tuned[key], genomes, s.effort.seeds, s.dims)
+            body = entry_of(found, genomes, s.effort.seeds, s.dims)
             s.cache.write(
                 "definition", identity_of(definition, s.buckets), {**body, "strength": s.effort.strength}
             )
