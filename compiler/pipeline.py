@@ -33,7 +33,7 @@ from compiler.prove import prove
 from compiler.runtime.cpu import Feature, Level, best_level, host_features, level_named
 from compiler.search.cache import SearchCache
 from compiler.search.journal import Journal
-from compiler.search.kept import Kept, rules_of
+from compiler.search.kept import Kept
 from compiler.search.program import (
     EFFORTS,
     Effort,
@@ -246,7 +246,7 @@ def _setting(
         environment=told,
         journal=journal,
         cache=SearchCache(_cache_dir(options) / "search", told),
-        kept=Kept(_cache_dir(options) / "refused", rules_of),
+        kept=Kept(_cache_dir(options) / "refused"),
     )
 
 

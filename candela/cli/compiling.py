@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -64,6 +66,7 @@ def _compile(path: Path, out: Path, options: dict[str, Any]) -> CompileReport:
     from compiler import pipeline
     from compiler.checkpoint import inspect_directory
 
+    _show_what_is_refused(os.environ.get("CANDELA_DEBUG", ""))
     info = inspect_directory(path)
     write_tokenizer_dir(info.directory, out / "tokenizer", info.gguf_metadata)
     with _interrupt() as stop, _bar() as progress:
@@ -75,6 +78,13 @@ def _compile(path: Path, out: Path, options: dict[str, Any]) -> CompileReport:
 
         wanted = pipeline.CompileOptions(**options, compiler=os.environ.get("CXX"))
         return pipeline.compile_checkpoint(path, out / "artifact", wanted, show, stop.is_set)
+
+
+def _show_what_is_refused(debug: str) -> None:
+    """From CANDELA_DEBUG=1 on, what the gate refuses is named, with the folder that it is kept in."""
+    if debug.isdigit() and int(debug) >= 1:
+        logging.basicConfig(stream=sys.stderr, format="%(message)s")
+        logging.getLogger("compiler.search").setLevel(logging.INFO)
 
 
 def _compile_kernels(path: Path, out: Path, chosen: dict[str, Any], *, as_json: bool) -> None:

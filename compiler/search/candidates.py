@@ -66,12 +66,16 @@ def forms(definition: Canonical, seeds: int) -> tuple[Term, ...]:
 
     A narrowing cast at the root stays there: algebra never moves a term through it.
     """
-    root = definition.term
-    core = root.args[0] if root.kind is Kind.CAST and root.args[0].dtype is DType.F32 else root
+    root, core = definition.term, algebra_of(definition.term)
     if core.dtype is not DType.F32:
         return (root,)
     found = variants(saturate(core), core, seeds)
     return tuple(cast_to(f, root.dtype) for f in found)
+
+
+def algebra_of(term: Term) -> Term:
+    """What rules may change of a term."""
+    return term.args[0] if term.kind is Kind.CAST and term.args[0].dtype is DType.F32 else term
 
 
 def candidates(

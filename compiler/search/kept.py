@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,25 +14,27 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.codegen.cpp import print_kernel
+from compiler.egraph.extract import variants
+from compiler.egraph.rules import RULES, Rule
+from compiler.egraph.saturate import saturate
 from compiler.lower.canonical import Canonical
 from compiler.lower.terms import Term, topological
-from compiler.search.candidates import Candidate
+from compiler.search.candidates import Candidate, algebra_of
 from compiler.search.gate import Trial
 
 log = logging.getLogger(__name__)
 
 _MOST_FOLDERS = 32
 _MOST_BYTES = 16 << 20
+_SEEDS = 8
 
 
 class Kept:
-    """A folder of refused candidates, one folder each; the oldest go when there are many.
+    """A folder of refused candidates, one folder each; the oldest go when there are many."""
 
-    `rules_of` names the rules that a form of a definition came from.
-    """
-
-    def __init__(self, root: Path, rules_of: Callable[[Canonical, Term], Sequence[str]]) -> None:
-        self._root, self._rules_of = root, rules_of
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._rules: dict[tuple[str, str], str] = {}
 
     def keep(
         self,
@@ -45,7 +47,10 @@ class Kept:
     ) -> None:
         """Write definition, schedule, source, inputs and error as files; a full disk is no error."""
         folder = self._root / candidate.name
-        rules = ", ".join(self._rules_of(definition, candidate.term)) or "none: as it was written"
+        key = definition.key, candidate.term.key
+        if key not in self._rules:
+            self._rules[key] = ", ".join(rules_of(definition, candidate.term)) or "none: as it was written"
+        rules = self._rules[key]
         inputs = {**trial.inputs, "written": written, "expected": trial.expected}
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -101,5 +106,15 @@ def _lines(root: Term) -> list[str]:
 
 
 def rules_of(definition: Canonical, form: Term) -> tuple[str, ...]:
-    """The rules that a form of a definition came from."""
-    return () if form is definition.term else ("an algebraic form",)
+    """The rules without which a form of a definition is not found; none for the definition as it is written.
+
+    Takes a saturation for each rule.
+    """
+    original, wanted = algebra_of(definition.term), algebra_of(form)
+    if wanted is original:
+        return ()
+
+    def is_found(rules: tuple[Rule, ...]) -> bool:
+        return wanted in variants(saturate(original, rules), original, _SEEDS)
+
+    return tuple(r.name for r in RULES if not is_found(tuple(x for x in RULES if x is not r)))

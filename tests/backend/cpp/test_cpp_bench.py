@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +20,7 @@ from compiler.search.bench import Bench, CandidateCrashed
 from compiler.search.candidates import Bucket, Candidate, candidates
 from compiler.search.contest import Rounds
 from compiler.search.ground import Plan
+from compiler.search.kept import Kept
 from compiler.search.tune import NoCandidate, Tuned, tune
 from compiler.search.tuner import HEADER, kernels_source
 from tests.support.chosen import definition_of
@@ -148,6 +151,42 @@ def test_mutants_are_refused_with_a_reason_and_the_sound_one_is_chosen(
     assert refused.keys() == {m.name for m in mutants}
     assert all("@" in reason for reason in refused.values())
     assert result.chosen["all"] is good
+
+
+def test_what_is_refused_is_kept_with_the_rules_that_it_came_from(
+    toolchain: Toolchain, bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    good, _ = found()
+    bad = mutant(good, "correction dropped")
+    root = tmp_path_factory.mktemp("refused")
+    shared = toolchain.shared_object(kernels_source([bad, good], DIMS), PORTABLE)
+    plan = Plan(SIZES, DIMS, 0, kept=Kept(root))
+    tune(definition_of("causal_attention"), [bad, good], BUCKETS, shared, bench, plan)
+    (folder,) = root.iterdir()
+    assert folder.name == bad.name
+    error = (folder / "error.txt").read_text()
+    assert "unit@" in error
+    assert "sum-online" in error
+    inputs = np.load(folder / "inputs.npz")
+    assert {"written", "expected", "b0"} <= set(inputs.files)
+    assert "CANDELA_KERNEL" in (folder / "kernel.cpp").read_text()
+    assert json.loads((folder / "schedule.json").read_text())["parallel"] == bad.schedule.parallel
+    assert "causal" not in (folder / "definition.txt").read_text()
+
+
+def test_old_refusals_make_room(tmp_path: Path, toolchain: Toolchain, bench: Bench) -> None:
+    for number in range(40):
+        (tmp_path / "refused" / f"k_{number}").mkdir(parents=True)
+        os.utime(tmp_path / "refused" / f"k_{number}", (number, number))
+    good, _ = found()
+    bad = mutant(good, "correction dropped")
+    shared = toolchain.shared_object(kernels_source([bad, good], DIMS), PORTABLE)
+    plan = Plan(SIZES, DIMS, 0, kept=Kept(tmp_path / "refused"))
+    tune(definition_of("causal_attention"), [bad, good], BUCKETS, shared, bench, plan)
+    left = {p.name for p in (tmp_path / "refused").iterdir()}
+    assert bad.name in left
+    assert "k_0" not in left
+    assert len(left) < 40
 
 
 def test_a_definition_that_nothing_computes_is_an_error_with_the_reasons(

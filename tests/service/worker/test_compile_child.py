@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from compiler.runtime import load_program
+from compiler.search.journal import Journal
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
 from worker.build import try_out
 from worker.compile_process import ProcessCompiler, ProcessCompilerConfig, Watch
@@ -44,7 +45,11 @@ class Child:
             dtype="f32", budget="none", max_context=64, max_batched_tokens=16, max_sequences=4
         )
         request = CompileRequest(
-            str(self.checkpoint), str(self.home / "out"), str(self.home / "cache"), settings
+            str(self.checkpoint),
+            str(self.home / "out"),
+            str(self.home / "cache"),
+            settings,
+            str(self.home / "journal"),
         )
         watch = Watch(self.progress.append, lambda _: None, lambda: False, lambda: False)
         return ProcessCompiler(config).compile(request, self.home / "log", watch)
@@ -69,6 +74,22 @@ def test_a_checkpoint_becomes_an_artifact_that_runs(child: Child) -> None:
     fractions = [p.fraction for p in child.progress]
     assert fractions == sorted(fractions)
     assert np.isclose(fractions[-1], 0.95)
+
+
+def test_an_attempt_goes_on_from_the_journal_of_the_last(child: Child) -> None:
+    child.compile()
+    lines = (child.home / "journal").read_text()
+    shutil.rmtree(child.home / "out")
+    child.compile()
+    assert lines
+    assert (child.home / "journal").read_text() == lines
+
+
+def test_a_journal_in_use_is_done_without(child: Child) -> None:
+    with Journal(child.home / "journal"):
+        child.compile()
+    assert (child.home / "out" / "artifact" / "manifest.json").exists()
+    assert (child.home / "journal").read_text() == ""
 
 
 def truncate(path: Path) -> None:
