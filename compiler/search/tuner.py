@@ -194,6 +194,27 @@ class Tuner:
             refused = sum(not v.is_accepted for v in q.hunt.verdicts.values())
             report(0.5 + 0.5 * number / len(built), f"{key}: {len(q.hunt.passed)} passed, {refused} refused")
 
+    # For whoever compares searches
+
+    def dearest(self) -> list[str]:
+        """Keys of the definitions that were tuned, those with most of the predicted time first."""
+        found = sorted(self._quarries.values(), key=lambda q: (-q.weight, q.definition.key))
+        return [q.definition.key for q in found if q.hunt.passed]
+
+    def space(self, key: str) -> tuple[Candidate, ...]:
+        """Every candidate of a definition that was formed."""
+        return tuple(self._quarries[key].nursery.formed.values())
+
+    def hunt(self, key: str, *, is_new: bool = False) -> Hunt[Candidate]:
+        """A definition's hunt; or a new one on the same ground, which knows nothing."""
+        q = self._quarries[key]
+        names = [b.name for b in self._setting.buckets]
+        return Hunt(names, q.ground, self._setting.effort.rounds) if is_new else q.hunt
+
+    def build(self, key: str, some: Sequence[Candidate]) -> None:
+        """Have candidates ready to be tried."""
+        self._build({key: [c for c in some if c.name not in self._objects]}, lambda f, m: None, is_first=True)
+
     def _note(self, q: _Quarry) -> None:
         self.tuned[q.definition.key] = tuned_by(q.definition, q.hunt)
 

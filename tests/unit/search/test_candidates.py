@@ -133,3 +133,10 @@ def test_the_clock_overrules_the_model() -> None:
 def test_ties_fall_the_same_way_whatever_the_order() -> None:
     some = with_times(["a", "a", "b"], [(1.0, 1.0), (1.0, 1.0), (1.0, 1.0)])
     assert choose(some, NAMES, {}) == choose(some[::-1], NAMES, {})
+
+
+def test_candidates_of_one_recipe_that_differ_in_a_bit_never_serve_together() -> None:
+    some = with_times(["a", "a"], [(1.0, 9.0), (2.0, 3.0)])
+    apart = {"c0": "some bits", "c1": "others"}
+    assert len({c.name for c in choose(some, NAMES, {}, apart).values()}) == 1
+    assert len({c.name for c in choose(some, NAMES, {}, dict.fromkeys(apart, "same")).values()}) == 2
