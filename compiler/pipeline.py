@@ -29,10 +29,10 @@ from compiler.errors import CompilerError
 from compiler.fingerprint import environment
 from compiler.ir.dtype import DType
 from compiler.ir.graph import Graph, verify
+from compiler.measure.journal import Journal
 from compiler.prove import prove
 from compiler.runtime.cpu import Feature, Level, best_level, host_features, level_named
 from compiler.search.cache import SearchCache
-from compiler.search.journal import Journal
 from compiler.search.kept import Kept
 from compiler.search.program import (
     EFFORTS,

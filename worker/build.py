@@ -12,11 +12,11 @@ import numpy as np
 from batching.prompt.export import write_tokenizer_dir
 from compiler.artifact import Artifact, open_artifact
 from compiler.checkpoint import inspect_directory
+from compiler.measure.journal import JournalUnusable
 from compiler.pipeline import CompileOptions, compile_checkpoint
 from compiler.pipeline import Progress as CompileProgress
 from compiler.runtime import load_program
 from compiler.runtime.batch import StepBatch
-from compiler.search.journal import JournalUnusable
 from worker.errors import ArtifactUnusable
 from worker.protocol import CompileRequest, Done, Progress
 

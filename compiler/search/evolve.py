@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from compiler.lower.schedule import LoopChoice, Schedule
 
 _LARGEST_BLOCK = 512
+_BLOCKS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512)
 _TRIES = 64
 
 
@@ -29,6 +30,7 @@ class Breeder:
     """Changes genomes within what the `space` of their definition holds."""
 
     def __init__(self, space: Sequence[Genome]) -> None:
+        self._space = tuple(space)
         self._forms = tuple(dict.fromkeys(g.form for g in space))
         names = [f.name for f in fields(Schedule) if f.name not in ("loops", "parallel")]
         self._values = {n: tuple(dict.fromkeys(getattr(g.schedule, n) for g in space)) for n in names}
@@ -47,6 +49,15 @@ class Breeder:
                 yield child
                 if len(seen) == count + len(parents):
                     return
+
+    def anything(self, rng: random.Random) -> Genome:
+        """Any genome at all: what a search without a model, a clock or parents would try."""
+        some = rng.choice(self._space)
+        loops = [replace(c, block=rng.choice(_BLOCKS)) for c in some.schedule.loops]
+        rng.shuffle(loops)
+        genes = {n: rng.choice(self._values[n]) for n in self._open}
+        parallel = rng.randint(min(1, len(loops)), len(loops))
+        return Genome(some.form, replace(some.schedule, loops=tuple(loops), parallel=parallel, **genes))
 
     def _mixed(self, one: Genome, other: Genome, rng: random.Random) -> Genome:
         """Loops of the one, and each other gene of either."""

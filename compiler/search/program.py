@@ -17,15 +17,16 @@ from compiler.lower.canonical import Instance
 from compiler.lower.definitions import Definition
 from compiler.lower.errors import LoweringError
 from compiler.lower.precision import narrow_operands
+from compiler.measure.bench import Bench
+from compiler.measure.builds import kernels_source
+from compiler.measure.ground import Stopped
 from compiler.search.arrange import Arrangement, arrange
-from compiler.search.bench import Bench
 from compiler.search.candidates import Bucket, Candidate
 from compiler.search.cuts import starting_cuts
-from compiler.search.ground import Stopped
 from compiler.search.setting import EFFORTS, Effort, Report, Setting, effort_for
 from compiler.search.stitch import Move, stitch
 from compiler.search.tune import Tuned
-from compiler.search.tuner import Tuner, kernels_source
+from compiler.search.tuner import Tuner
 
 __all__ = [
     "EFFORTS", "Effort", "Move", "SearchedProgram", "Setting", "Stopped", "effort_for",

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from compiler.measure.journal import Journal
 from compiler.search.cache import SearchCache
 from compiler.search.candidates import Bucket
 from compiler.search.contest import Rounds
-from compiler.search.journal import Journal
 from compiler.search.kept import Kept
 
 Build = Callable[[str], Path]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from compiler.errors import CompilerError
 from compiler.lower.canonical import Canonical
-from compiler.search.bench import Bench
+from compiler.measure.bench import Bench
+from compiler.measure.ground import BenchGround, Plan
 from compiler.search.candidates import Bucket, Candidate
 from compiler.search.contest import Rounds
-from compiler.search.ground import BenchGround, Plan
 from compiler.search.hunt import Hunt
 
 

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from compiler.codegen.cpp import print_kernel
-from compiler.codegen.toolchain_errors import ToolchainError
 from compiler.ir.dim import symbols
 from compiler.lower.canonical import Canonical
+from compiler.measure.bench import Bench
+from compiler.measure.builds import Builds
+from compiler.measure.ground import BenchGround, Plan
 from compiler.search.arrange import Arrangement
-from compiler.search.bench import Bench
 from compiler.search.cache import entry_of, identity_of, restore
 from compiler.search.candidates import Bucket, Candidate, Nursery, shortlist
 from compiler.search.evolve import Breeder
-from compiler.search.gate import is_big
-from compiler.search.ground import BenchGround, Plan, Stopped
 from compiler.search.hunt import Hunt
 from compiler.search.setting import Report, Setting
 from compiler.search.tune import Tuned, tuned_by
 
-HEADER = '#include "kernels.h"\n#include "tiles.h"\n'
 _BARRIER_S = 2e-6
 _NEXT_BEST = 4
 """How many candidates are built at a time where the model's favourite fails the gate."""
@@ -46,7 +39,6 @@ class _Quarry:
     weight: float = 0.0
     first: Candidate | None = None
     is_evolved: bool = False
-    batches: dict[str, tuple[Candidate, ...]] = field(default_factory=dict)
 
 
 class Tuner:
@@ -55,7 +47,8 @@ class Tuner:
     def __init__(self, setting: Setting, bench: Bench) -> None:
         self._setting, self._bench = setting, bench
         self._quarries: dict[str, _Quarry] = {}
-        self._objects: dict[str, Path] = {}
+        s = setting
+        self._builds = Builds(s.build, s.dims, s.environment, s.journal, s.should_stop)
         self.tuned: dict[str, Tuned] = {}
         self.restored: set[str] = set()
         self.first_s = 0.0
@@ -85,7 +78,7 @@ class Tuner:
                 kept=s.kept,
             )
             key = definition.key
-            ground = BenchGround(definition, s.buckets, self._bench, plan, lambda c: self._object(key, c))
+            ground = BenchGround(definition, s.buckets, self._bench, plan, self._builds.object_of)
             hunt: Hunt[Candidate] = Hunt([b.name for b in s.buckets], ground, s.effort.rounds)
             self._quarries[key] = _Quarry(definition, nursery, proposed, hunt, ground)
         return self._quarries[definition.key]
@@ -178,11 +171,12 @@ class Tuner:
         self, found: Mapping[str, Sequence[Candidate]], report: Report, *, is_first: bool = False
     ) -> None:
         """Build, gate and time candidates by definition, in this order, until the budget is spent."""
-        todo = {
-            k: [c for c in some if c.name not in self._quarries[k].hunt.entrants] for k, some in found.items()
-        }
-        todo = {k: some for k, some in todo.items() if some}
-        built = self._build(todo, lambda f, m: report(0.5 * f, m), is_first=is_first)
+        hunts = {k: self._quarries[k].hunt for k in found}
+        fresh = {k: [c for c in some if c.name not in hunts[k].entrants] for k, some in found.items()}
+        todo = {k: some for k, some in fresh.items() if some}
+        built = self._builds.each(todo, (lambda: False) if is_first else self.is_over)
+        if not is_first:  # the clock wants a machine on which no compiler runs
+            built = iter(list(built))
         for number, key in enumerate(built, start=1):
             q = self._quarries[key]
             if self.is_over() and not is_first:
@@ -192,7 +186,7 @@ class Tuner:
             if q.hunt.passed:
                 self._note(q)
             refused = sum(not v.is_accepted for v in q.hunt.verdicts.values())
-            report(0.5 + 0.5 * number / len(built), f"{key}: {len(q.hunt.passed)} passed, {refused} refused")
+            report(number / len(todo), f"{key}: {len(q.hunt.passed)} passed, {refused} refused")
 
     # For whoever compares searches
 
@@ -201,79 +195,32 @@ class Tuner:
         found = sorted(self._quarries.values(), key=lambda q: (-q.weight, q.definition.key))
         return [q.definition.key for q in found if q.hunt.passed]
 
-    def space(self, key: str) -> tuple[Candidate, ...]:
-        """Every candidate of a definition that was formed."""
-        return tuple(self._quarries[key].nursery.formed.values())
+    def hunt(self, key: str) -> Hunt[Candidate]:
+        return self._quarries[key].hunt
 
-    def hunt(self, key: str, *, is_new: bool = False) -> Hunt[Candidate]:
-        """A definition's hunt; or a new one on the same ground, which knows nothing."""
+    def at_random(self, key: str, count: int) -> Hunt[Candidate]:
+        """A hunt with so many trials of the space, blindly."""
         q = self._quarries[key]
-        names = [b.name for b in self._setting.buckets]
-        return Hunt(names, q.ground, self._setting.effort.rounds) if is_new else q.hunt
+        breeder, rng = Breeder(list(q.nursery.formed)), random.Random(f"{self._setting.seed} {key}")
+        found: dict[str, Candidate] = {}
+        for _ in range(100 * count):
+            c = q.nursery.form(breeder.anything(rng))
+            if c is not None and len(found) < count:
+                found[c.name] = c
+        return self.raced(key, list(found.values()))
 
-    def build(self, key: str, some: Sequence[Candidate]) -> None:
-        """Have candidates ready to be tried."""
-        self._build({key: [c for c in some if c.name not in self._objects]}, lambda f, m: None, is_first=True)
+    def raced(self, key: str, some: Sequence[Candidate]) -> Hunt[Candidate]:
+        """A hunt that knows only these."""
+        q = self._quarries[key]
+        hunt: Hunt[Candidate] = Hunt(
+            [b.name for b in self._setting.buckets], q.ground, self._setting.effort.rounds
+        )
+        for _ in self._builds.each({key: some}):
+            hunt.enter(some)
+        return hunt
 
     def _note(self, q: _Quarry) -> None:
         self.tuned[q.definition.key] = tuned_by(q.definition, q.hunt)
-
-    # Building
-
-    def _build(
-        self, found: Mapping[str, Sequence[Candidate]], report: Report, *, is_first: bool
-    ) -> list[str]:
-        """Compile each definition's candidates into one shared object; compilers run side by side.
-
-        Returns the definitions whose candidates are there: not those that the compiler refused, nor those
-        that the budget has no time for.
-        """
-        s, done = self._setting, []
-        digests: dict[str, str] = {}
-        for key, some in found.items():
-            digests[key] = hashlib.sha256(kernels_source(some, s.dims).encode()).hexdigest()[:24]
-            self._quarries[key].batches |= {c.name: tuple(some) for c in some}
-        missing = [k for k in found if not s.journal.knows("build", s.environment, digests[k])]
-        with ThreadPoolExecutor(max_workers=max(1, os.cpu_count() or 1)) as pool:
-            futures = {k: pool.submit(s.build, kernels_source(found[k], s.dims)) for k in missing}
-            if is_first:
-                for key in missing:
-                    if not is_big(self._quarries[key].definition):
-                        self._quarries[key].ground.trials()  # while compilers run
-            for key in found:
-                if s.should_stop() or (self.is_over() and not is_first):
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    break
-                refusal = s.journal.step(
-                    "build",
-                    s.environment,
-                    digests[key],
-                    make=partial(self._finish, futures.get(key), found[key]),
-                )
-                if not refusal:
-                    done.append(key)
-                report(len(done) / len(found), f"built {len(found[key])} kernels of {key}")
-        if s.should_stop():
-            raise Stopped("the search was stopped")
-        return done
-
-    def _finish(self, future: Future[Path] | None, some: Sequence[Candidate]) -> str:
-        """Wait for a build; what the compiler says against it, or nothing."""
-        assert future is not None, "what the journal does not know is being built"
-        try:
-            path = future.result()
-        except ToolchainError as error:
-            return str(error)[:500] or "refused"
-        self._objects |= {c.name: path for c in some}
-        return ""
-
-    def _object(self, key: str, c: Candidate) -> Path:
-        """The shared object that holds a candidate: one that only the journal knows is made again."""
-        if c.name not in self._objects:
-            batch = self._quarries[key].batches[c.name]
-            path = self._setting.build(kernels_source(batch, self._setting.dims))
-            self._objects |= {b.name: path for b in batch}
-        return self._objects[c.name]
 
     # What other searches found
 
@@ -365,11 +312,6 @@ def _some(found: Iterable[Candidate], count: int) -> list[Candidate]:
 def relative(times: Mapping[str, float], base: Mapping[str, float]) -> float:
     """Mean over the buckets of time over base time: each bucket counts alike."""
     return sum(times[b] / base[b] for b in base) / len(base)
-
-
-def kernels_source(found: Sequence[Candidate], dims: Sequence[str]) -> str:
-    """One translation unit with the kernels of these candidates."""
-    return HEADER + "\n".join(print_kernel(c.name, c.kernel, dims) for c in found)
 
 
 def gate_sizes(definition: Canonical, buckets: Sequence[Bucket] = ()) -> tuple[Mapping[str, int], ...]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import tempfile
 import time
 from collections.abc import Iterator
@@ -32,11 +31,11 @@ from compiler.codegen.toolchain import Toolchain, find_compiler
 from compiler.fingerprint import environment
 from compiler.ir.graph import Graph
 from compiler.lower.precision import narrow_operands
+from compiler.measure.bench import Bench
 from compiler.pipeline import CompileOptions, compile_checkpoint
 from compiler.runtime import Program, StepBatch, load_program
 from compiler.runtime.cpu import Feature, best_level, host_features
 from compiler.search.arrange import arrange
-from compiler.search.bench import Bench
 from compiler.search.cache import SearchCache
 from compiler.search.cuts import starting_cuts
 from compiler.search.program import EFFORTS, Setting, search
@@ -163,20 +162,15 @@ def chance(place: Place) -> dict[str, Any]:
 
 def _against_chance(tuner: Tuner, key: str) -> Iterator[tuple[str, str, float]]:
     """Races the two winners in each bucket, longer than either was raced before."""
-    found, blind = tuner.hunt(key), tuner.hunt(key, is_new=True)
-    space = sorted(tuner.space(key), key=lambda c: c.name)
-    picked = random.Random(key).sample(space, min(len(found.entrants), len(space)))
-    tuner.build(key, picked)
-    blind.enter(picked)
-    final = tuner.hunt(key, is_new=True)
-    winners = [h.chosen() for h in (found, blind) if h.passed]
-    if len(winners) < 2:
+    found = tuner.hunt(key)
+    blind = tuner.at_random(key, len(found.entrants))
+    if not blind.passed:
         return
-    final.enter(list({c.name: c for w in winners for c in w.values()}.values()))
+    ours, theirs = found.chosen(), blind.chosen()
+    final = tuner.raced(key, list({c.name: c for w in (ours, theirs) for c in w.values()}.values()))
     final.settle(8)
     for bucket in final.measured:
-        ours, theirs = (final.seconds(w[bucket], bucket) for w in winners)
-        yield key, bucket, ours / theirs
+        yield key, bucket, final.seconds(ours[bucket], bucket) / final.seconds(theirs[bucket], bucket)
 
 
 def depth(place: Place) -> dict[str, Any]:

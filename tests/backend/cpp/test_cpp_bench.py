@@ -15,14 +15,14 @@ import pytest
 
 from compiler.codegen.toolchain import Toolchain
 from compiler.lower.tiles import Loop, Reduce, Scale
+from compiler.measure.bench import Bench, CandidateCrashed
+from compiler.measure.builds import HEADER, kernels_source
+from compiler.measure.ground import Plan
 from compiler.runtime.cpu import PORTABLE
-from compiler.search.bench import Bench, CandidateCrashed
 from compiler.search.candidates import Bucket, Candidate, candidates
 from compiler.search.contest import Rounds
-from compiler.search.ground import Plan
 from compiler.search.kept import Kept
 from compiler.search.tune import NoCandidate, Tuned, tune
-from compiler.search.tuner import HEADER, kernels_source
 from tests.support.chosen import definition_of
 from tests.support.compiled_kernels import DIMS
 from tests.support.kernel_mutants import KERNEL_MUTANTS, edited
@@ -63,7 +63,7 @@ def doubled(bench: Bench) -> list[float]:
 
 def children() -> set[int]:
     return {
-        p.pid for p in psutil.Process().children(recursive=True) if "compiler.search.child" in p.cmdline()
+        p.pid for p in psutil.Process().children(recursive=True) if "compiler.measure.child" in p.cmdline()
     }
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiler.measure.journal import Journal
 from compiler.runtime import load_program
-from compiler.search.journal import Journal
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
 from worker.build import try_out
 from worker.compile_process import ProcessCompiler, ProcessCompilerConfig, Watch

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 
+from compiler.measure.lock import measuring
 from compiler.search.contest import Rounds, race, ratio
-from compiler.search.lock import measuring
 
 ROUNDS = Rounds(first=4, most=15)
 
@@ -103,7 +103,7 @@ def test_a_contest_that_is_over_ends_after_its_round() -> None:
 def test_the_lock_keeps_others_out_and_is_freed_by_a_death(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     script = (
-        "import sys, time; from pathlib import Path; from compiler.search.lock import measuring\n"
+        "import sys, time; from pathlib import Path; from compiler.measure.lock import measuring\n"
         "with measuring(lambda: False, Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler.search.journal import Journal, JournalUnusable
+from compiler.measure.journal import Journal, JournalUnusable
 
 
 class Clock:

@@ -128,7 +128,7 @@ class Bench:
 
     def _start(self) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "compiler.search.child"],
+            [sys.executable, "-m", "compiler.measure.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -21,13 +21,13 @@ from compiler.ir.dim import bind
 from compiler.ir.dtype import itemsize
 from compiler.lower.canonical import Canonical, Role
 from compiler.lower.tiles import Kernel
-from compiler.search.bench import Bench, CandidateCrashed
+from compiler.measure.bench import Bench, CandidateCrashed
+from compiler.measure.journal import Journal
+from compiler.measure.lock import measuring
 from compiler.search.candidates import Bucket, Candidate
 from compiler.search.gate import Trial, Verdict, is_big, judge, trials
 from compiler.search.inputs import InputSet, make_inputs
-from compiler.search.journal import Journal
 from compiler.search.kept import Kept
-from compiler.search.lock import measuring
 
 Array = npt.NDArray[Any]
 
