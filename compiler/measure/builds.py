@@ -52,9 +52,20 @@ class Builds:
         sources = {key: kernels_source(some, self._dims) for key, some in batches.items()}
         digests = {key: hashlib.sha256(text.encode()).hexdigest()[:24] for key, text in sources.items()}
         self._batches |= {c.name: tuple(some) for some in batches.values() for c in some}
-        with ThreadPoolExecutor(max_workers=max(1, os.cpu_count() or 1)) as pool:
-            missing = [k for k in batches if not self._journal.knows("build", self._environment, digests[k])]
-            futures = {k: pool.submit(self._build, sources[k]) for k in missing}
+        missing = [k for k in batches if not self._journal.knows("build", self._environment, digests[k])]
+        pool = ThreadPoolExecutor(max_workers=max(1, os.cpu_count() or 1))
+        futures = {k: pool.submit(self._build, sources[k]) for k in missing}
+        return self._collect(batches, digests, futures, pool, is_over)
+
+    def _collect(
+        self,
+        batches: Mapping[str, Sequence[Candidate]],
+        digests: Mapping[str, str],
+        futures: Mapping[str, Future[Path]],
+        pool: ThreadPoolExecutor,
+        is_over: Callable[[], bool],
+    ) -> Iterator[str]:
+        with pool:
             for key in batches:
                 if self._should_stop() or is_over():
                     pool.shutdown(wait=False, cancel_futures=True)

@@ -5,7 +5,7 @@ Every answer goes through the journal, so nothing that was finished is done agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -38,6 +38,8 @@ step does.
 _MAX_LAUNCHES = 64
 _SAMPLE_S = 0.004
 _SAMPLES = 2
+_MUCH = 64_000_000
+"""A definition over more elements has its trials made when they are needed, one at a time."""
 
 
 class Stopped(CompilerError):
@@ -87,14 +89,21 @@ class BenchGround:
         self._trials: tuple[Trial, ...] = ()
         self._scratch_bytes = 64
 
+    def prepare(self, entrants: Sequence[Candidate]) -> None:
+        """Compute the oracle now if these need it, unless it takes very much memory."""
+        is_needed = any(not self._plan.journal.knows("gate", *self._what(c.name)) for c in entrants)
+        if is_needed and not is_big(self._definition, _MUCH):
+            self._trials = self._trials or tuple(self._make_trials())
+
+    def _make_trials(self) -> Iterator[Trial]:
+        return trials(self._definition, self._plan.gate_sizes, self._plan.seed)
+
     def trials(self) -> Iterable[Trial]:
         """The gate's runs. The oracle is computed once for all candidates, unless it takes much memory."""
-        if self._trials:
-            return self._trials
-        found = trials(self._definition, self._plan.gate_sizes, self._plan.seed)
         if is_big(self._definition):
-            return found
-        self._trials = tuple(found)
+            found, self._trials = self._trials, ()
+            return found or self._make_trials()
+        self._trials = self._trials or tuple(self._make_trials())
         return self._trials
 
     def is_over(self) -> bool:

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 MEASURE_LOCK = Path("/tmp/candela-measure.lock")
 """The same for every user and process of the machine, whatever their TMPDIR."""
 _POLL_S = 0.02
+_LONGEST_WAIT_S = 120.0
+"""Nobody measures that long in one go: whoever holds it is stuck, or means ill."""
 
 
 @contextmanager
@@ -29,7 +31,11 @@ def measuring(should_stop: Callable[[], bool], path: Path = MEASURE_LOCK) -> Ite
         yield
         return
     try:
+        give_up_at = time.monotonic() + _LONGEST_WAIT_S
         while not _try_lock(file) and not should_stop():
+            if time.monotonic() > give_up_at:
+                log.warning("somebody holds %s for too long: measuring without it", path)
+                break
             time.sleep(_POLL_S)
         yield
     finally:

@@ -86,9 +86,9 @@ def trials(definition: Canonical, sizes: tuple[Mapping[str, int], ...], seed: in
             yield _trial(definition, dims, kind, seed + number)
 
 
-def is_big(definition: Canonical) -> bool:
-    """Whether its oracle takes seconds."""
-    return sum(_elements(b.shape) for b in definition.buffers.values()) > _BIG_ELEMENTS
+def is_big(definition: Canonical, elements: int = _BIG_ELEMENTS) -> bool:
+    """Whether its buffers hold more elements; by default so many that its oracle takes seconds."""
+    return sum(_elements(b.shape) for b in definition.buffers.values()) > elements
 
 
 def _elements(shape: tuple[object, ...]) -> int:

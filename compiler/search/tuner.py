@@ -175,7 +175,10 @@ class Tuner:
         fresh = {k: [c for c in some if c.name not in hunts[k].entrants] for k, some in found.items()}
         todo = {k: some for k, some in fresh.items() if some}
         built = self._builds.each(todo, (lambda: False) if is_first else self.is_over)
-        if not is_first:  # the clock wants a machine on which no compiler runs
+        if is_first:
+            for key in todo:
+                self._quarries[key].ground.prepare(todo[key])  # while compilers run
+        else:  # the clock wants a machine on which no compiler runs
             built = iter(list(built))
         for number, key in enumerate(built, start=1):
             q = self._quarries[key]
