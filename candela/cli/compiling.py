@@ -57,7 +57,8 @@ def compile_checkpoint(
     if as_json:
         return print_json(report)
     print(out / "artifact")
-    return talk.print(f"compiled in {time.perf_counter() - began:.0f} s; try: candela run {out} --prompt ...")
+    took = f"{time.perf_counter() - began:.0f} s (a valid program after {report.first_valid_s:.0f} s)"
+    return talk.print(f"compiled in {took}; try: candela run {out} --prompt ...")
 
 
 def _compile(path: Path, out: Path, options: dict[str, Any]) -> CompileReport:
