@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from compiler.codegen.toolchain import Toolchain, find_compiler
 from compiler.codegen.toolchain_errors import CompileCancelled
 from compiler.errors import CompilerError
+from compiler.fingerprint import environment
 from compiler.ir.graph import Graph
+from compiler.measure.journal import Journal
 from compiler.runtime.cpu import Feature, Level, best_level, host_features, level_named
+from compiler.search.cache import SearchCache
 from compiler.search.candidates import Bucket
-from compiler.search.program import EFFORTS, Effort, Setting, Stopped
+from compiler.search.kept import Kept
+from compiler.search.program import EFFORTS, Effort, Setting, Stopped, effort_for
 
 
 class BadOption(CompilerError):
@@ -25,7 +29,8 @@ class BadOption(CompilerError):
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """What to compile for. `budget` is "none", "quick", "full", or seconds; `level` None takes this CPU's
-    best. `compiler` is a C++ compiler's command; None looks for one.
+    best. `compiler` is a C++ compiler's command; None looks for one. With a `journal` a compile that was
+    broken off goes on where it ended, and one that was complete gives the same bytes.
     """
 
     dtype: str = "bf16"
@@ -39,6 +44,7 @@ class CompileOptions:
     level: str | None = None
     cache_dir: Path | None = None
     compiler: str | None = None
+    journal: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class Workshop:
     level: Level
     should_stop: Callable[[], bool] = lambda: False
     is_busy: Callable[[], bool] = lambda: False
+    journal: Journal = field(default_factory=lambda: Journal(None))
 
     def build(self, source: str) -> Path:
         """The shared object of a translation unit.
@@ -91,13 +98,10 @@ def effort_of(budget: str | float) -> Effort:
     Raises:
         BadOption: it is no budget.
     """
-    if isinstance(budget, str) and budget in EFFORTS:
-        return EFFORTS[budget]
-    try:
-        seconds = float(budget)
-    except ValueError as error:
-        raise BadOption(f"budget {budget!r} is none of {', '.join(EFFORTS)}, nor seconds") from error
-    return EFFORTS["none"] if seconds < 10 else EFFORTS["quick"] if seconds < 180 else EFFORTS["full"]
+    effort = effort_for(budget)
+    if effort is None:
+        raise BadOption(f"budget {budget!r} is none of {', '.join(EFFORTS)}, nor seconds")
+    return effort
 
 
 def toolchain_of(options: CompileOptions) -> Toolchain:
@@ -106,23 +110,33 @@ def toolchain_of(options: CompileOptions) -> Toolchain:
     Raises:
         CompilerError: there is no compiler.
     """
-    cache = options.cache_dir or Path.home() / ".cache" / "candela"
-    return Toolchain(find_compiler(options.compiler), cache)
+    return Toolchain(find_compiler(options.compiler), _cache_dir(options))
 
 
 def setting_of(
     graph: Graph, buckets: tuple[Bucket, ...], options: CompileOptions, effort: Effort, workshop: Workshop
 ) -> Setting:
     """What the search of `graph` runs in."""
+    threads, level = options.threads or os.cpu_count() or 1, workshop.level
+    has_tiles = Feature.AMX_BF16 in level.required and options.dtype == "bf16"
+    told = environment(level, workshop.toolchain.compiler.version, threads, has_tiles=has_tiles)
     return Setting(
         dims=tuple(s.name for s in graph.symbols),
         buckets=buckets,
-        threads=options.threads or os.cpu_count() or 1,
+        threads=threads,
         effort=effort,
         seed=options.seed,
         work_dir=workshop.folder,
         build=workshop.build,
         should_stop=workshop.should_stop,
         is_busy=workshop.is_busy,
-        has_tiles=Feature.AMX_BF16 in workshop.level.required and options.dtype == "bf16",
+        has_tiles=has_tiles,
+        environment=told,
+        journal=workshop.journal,
+        cache=SearchCache(_cache_dir(options) / "search", told),
+        kept=Kept(_cache_dir(options) / "refused"),
     )
+
+
+def _cache_dir(options: CompileOptions) -> Path:
+    return options.cache_dir or Path.home() / ".cache" / "candela"

@@ -27,6 +27,7 @@ from compiler.errors import CompilerError
 from compiler.ir.dtype import DType
 from compiler.ir.graph import Graph, verify
 from compiler.lower.weight_views import StoredWeights, store_views
+from compiler.measure.journal import Journal
 from compiler.options import (
     BadOption,
     CompileOptions,
@@ -61,9 +62,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class CompileReport:
-    """What a compile did; the artifact holds it as report.json. `model` are the facts that serving needs."""
+    """What a compile did; the artifact holds it as report.json. `model` are the facts that serving needs.
+
+    `seconds` are those of the search, by its journal, and `first_valid_s` those to its first valid program.
+    """
 
     seconds: float
+    first_valid_s: float
     target: str
     level: str
     compiler: str
@@ -107,8 +112,8 @@ def compile_checkpoint(
     def report(fraction: float, message: str) -> None:
         on_progress(Progress("search", 0.02 + 0.78 * fraction, message))
 
-    with tempfile.TemporaryDirectory(prefix="candela-search-") as work:
-        workshop = Workshop(Path(work), toolchain, level, should_stop, is_busy)
+    with tempfile.TemporaryDirectory(prefix="candela-search-") as work, Journal(options.journal) as journal:
+        workshop = Workshop(Path(work), toolchain, level, should_stop, is_busy, journal)
         setting = setting_of(graph, step_buckets(graph), options, effort, workshop)
         searched = search(graph, setting, report)
     assembled = assemble(searched, setting.buckets, level.name, toolchain.compiler.version)
@@ -116,7 +121,7 @@ def compile_checkpoint(
     source = kernels_source(assembled.candidates, setting.dims)
     kernels = setting.build(source)
     facts = _facts(info.config, options, context)
-    made = _report(start, options, level, toolchain, searched, assembled, facts)
+    made = _report(options, level, toolchain, searched, assembled, facts)
     with open_weights(info) as opened:
         weights = _Weights(opened, lying, step_tables(info.config, context))
         with ArtifactWriter(out_dir) as writer:
@@ -189,7 +194,6 @@ class _Weights:
 
 
 def _report(
-    start: float,
     options: CompileOptions,
     level: Level,
     toolchain: Toolchain,
@@ -199,7 +203,8 @@ def _report(
 ) -> CompileReport:
     records = [r for t in searched.tuned.values() for r in t.records]
     return CompileReport(
-        seconds=round(time.perf_counter() - start, 3),
+        seconds=round(searched.seconds, 3),
+        first_valid_s=round(searched.first_s, 3),
         target=options.target,
         level=level.name,
         compiler=toolchain.compiler.version,

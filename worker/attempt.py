@@ -60,6 +60,7 @@ class WorkerRules:
     work_dir: Path
     cache_dir: Path
     logs_dir: Path
+    journals_dir: Path
 
 
 @dataclass(slots=True)
@@ -128,7 +129,7 @@ class CompileWorker:
         with workspace(self.rules.work_dir, job.id, claim.token) as space:
             self._fetch(revision, space, progress, should_stop)
             done = self.compiler.compile(
-                self._request(space, settings),
+                self._request(claim, space, settings),
                 self._log_path(claim),
                 Watch(progress.compiling, heartbeat.note_memory, should_stop, self.is_busy),
             )
@@ -136,7 +137,9 @@ class CompileWorker:
             compile_s = max(round(self.clock() - started_at), 1)
             facts = BuildFacts(job.id, compile_s, done.info)
             attempt = f"{job.id}-{claim.token}"
-            return self._succeed(claim, publish_build(self.blobs, job.tenant_id, key, attempt, space, facts))
+            built = publish_build(self.blobs, job.tenant_id, key, attempt, space, facts)
+            self._journal_path(claim).unlink(missing_ok=True)
+            return self._succeed(claim, built)
 
     def _fetch(
         self, revision: Revision, space: Workspace, progress: ProgressLog, should_stop: Callable[[], bool]
@@ -171,6 +174,7 @@ class CompileWorker:
         return Outcome.SUCCEEDED
 
     def _fail(self, claim: Claim, failure: Failure) -> Outcome:
+        self._journal_path(claim).unlink(missing_ok=True)
         log.warning("job_failed", code=failure.code, error=failure.message)
         try:
             with self.database.write() as conn:
@@ -218,8 +222,13 @@ class CompileWorker:
         with self.database.write() as conn:
             jobs.append_event(conn, claim.job.id, claim.token, kind, body, self.clock())
 
-    def _request(self, space: Workspace, settings: CompileSettings) -> CompileRequest:
-        return CompileRequest(str(space.checkpoint), str(space.out), str(self.rules.cache_dir), settings)
+    def _request(self, claim: Claim, space: Workspace, settings: CompileSettings) -> CompileRequest:
+        cache, journal = str(self.rules.cache_dir), str(self._journal_path(claim))
+        return CompileRequest(str(space.checkpoint), str(space.out), cache, settings, journal)
+
+    def _journal_path(self, claim: Claim) -> Path:
+        """What was measured outlives an attempt that does not end well; the next one goes on from it."""
+        return self.rules.journals_dir / f"compile-{claim.job.id}.jsonl"
 
     def _log_path(self, claim: Claim) -> Path:
         return self.rules.logs_dir / f"compile-{claim.job.id}-{claim.attempt}.log"

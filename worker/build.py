@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +12,15 @@ import numpy as np
 from batching.prompt.export import write_tokenizer_dir
 from compiler.artifact import Artifact, open_artifact
 from compiler.checkpoint import inspect_directory
+from compiler.measure.journal import JournalUnusable
 from compiler.pipeline import CompileOptions, compile_checkpoint
 from compiler.pipeline import Progress as CompileProgress
 from compiler.runtime import load_program
 from compiler.runtime.batch import StepBatch
 from worker.errors import ArtifactUnusable
-from worker.protocol import CompileRequest, CompileSettings, Done, Progress
+from worker.protocol import CompileRequest, Done, Progress
+
+log = logging.getLogger(__name__)
 
 _COMPILE_FROM = 0.05
 _COMPILE_TO = 0.95
@@ -47,8 +52,13 @@ def build(
         fraction = _COMPILE_FROM + (_COMPILE_TO - _COMPILE_FROM) * progress.fraction
         say(Progress(progress.stage, fraction, progress.message))
 
-    options = _options(request.settings, Path(request.cache_dir), cxx)
-    compile_checkpoint(checkpoint, out / "artifact", options, on_progress, should_stop, is_busy)
+    options = _options(request, cxx)
+    try:
+        compile_checkpoint(checkpoint, out / "artifact", options, on_progress, should_stop, is_busy)
+    except JournalUnusable as error:  # an attempt that was given up may still hold it
+        log.warning("compiling without a journal: %s", error)
+        options = replace(options, journal=None)
+        compile_checkpoint(checkpoint, out / "artifact", options, on_progress, should_stop, is_busy)
     say(Progress("verify", _COMPILE_TO))
     artifact = open_artifact(out / "artifact")
     artifact.verify()
@@ -101,14 +111,16 @@ def _probe(count: int, block_size: int) -> StepBatch:
     )
 
 
-def _options(settings: CompileSettings, cache_dir: Path, cxx: str | None) -> CompileOptions:
+def _options(request: CompileRequest, cxx: str | None) -> CompileOptions:
+    settings = request.settings
     return CompileOptions(
         dtype=settings.dtype,
         budget=settings.budget,
         target=settings.target,
         max_context=settings.max_context,
         seed=settings.seed,
-        cache_dir=cache_dir,
+        cache_dir=Path(request.cache_dir),
+        journal=Path(request.journal) if request.journal is not None else None,
         compiler=cxx,
         max_batched_tokens=settings.max_batched_tokens,
         max_sequences=settings.max_sequences,

@@ -27,9 +27,11 @@ from worker.attempt import CompileWorker, WorkerRules
 from worker.compile_process import Compiler, ProcessCompiler, ProcessCompilerConfig
 from worker.compiler_version import compiler_version
 from worker.settings import WorkerSettings, compile_environment
-from worker.workspace import sweep
+from worker.workspace import drop_old, sweep
 
 log = structlog.get_logger()
+
+_KEPT_JOURNALS = 100
 
 
 def main() -> None:
@@ -51,6 +53,7 @@ def serve(settings: WorkerSettings, compiler: Compiler) -> None:
     """Run a Celery worker on this thread until it is told to end."""
     parts = build(settings, compiler)
     swept = sweep(parts.worker.rules.work_dir)
+    drop_old(parts.worker.rules.journals_dir, _KEPT_JOURNALS)
     log.info("worker_started", worker_id=parts.worker.rules.worker_id, swept=len(swept))
     celery_worker = parts.celery.Worker(
         pool="threads",
@@ -88,6 +91,7 @@ def build(settings: WorkerSettings, compiler: Compiler) -> WorkerParts:
             work_dir=home / "work",
             cache_dir=home / "cache" / "compile",
             logs_dir=home / "logs",
+            journals_dir=home / "journals",
         ),
         database=Database(settings.database),
         blobs=DiskBlobs(settings.blobs),

@@ -28,12 +28,16 @@ class CompileSettings:
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """Compile `checkpoint_dir` into `out_dir`/artifact and `out_dir`/tokenizer; `cache_dir` is shared."""
+    """Compile `checkpoint_dir` into `out_dir`/artifact and `out_dir`/tokenizer; `cache_dir` is shared.
+
+    `journal` is the job's: an attempt goes on where an earlier one ended.
+    """
 
     checkpoint_dir: str
     out_dir: str
     cache_dir: str
     settings: CompileSettings = field(default_factory=CompileSettings)
+    journal: str | None = None
 
 
 class Word(StrEnum):

@@ -60,6 +60,13 @@ def sweep(work_dir: Path) -> tuple[str, ...]:
     return tuple(removed)
 
 
+def drop_old(directory: Path, kept: int) -> None:
+    """Remove all but the newest files of a directory: journals of jobs that nobody works on any more."""
+    files = sorted((p for p in directory.glob("*") if p.is_file()), key=lambda p: p.stat().st_mtime)
+    for path in files[: max(len(files) - kept, 0)]:
+        path.unlink(missing_ok=True)
+
+
 def _try_lock(directory: Path) -> int | None:
     descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

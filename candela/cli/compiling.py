@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -34,20 +36,29 @@ def compile_checkpoint(
         str | None, typer.Option(help="What to compile for: cpu, or a GPU such as cuda-sm90.")
     ] = None,
     max_context: Annotated[int | None, typer.Option(help="Longest context to compile for.")] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="A file that lets a compile that was broken off go on.", dir_okay=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a checkpoint into an artifact, without the platform."""
-    chosen = {"dtype": dtype, "budget": _budget(budget), "target": target, "max_context": max_context}
+    chosen: dict[str, Any] = {"dtype": dtype, "budget": _budget(budget), "target": target}
+    chosen["max_context"] = max_context
     began = time.perf_counter()
     if target not in (None, "cpu"):
         if budget is not None:
             raise typer.BadParameter("kernels for a GPU are not searched here: leave --budget out")
+        if journal is not None:
+            raise typer.BadParameter("kernels for a GPU are not searched here: leave --journal out")
         return _compile_kernels(path, out, chosen, as_json=as_json)
+    chosen["journal"] = journal
     report = _compile(path, out, {key: value for key, value in chosen.items() if value is not None})
     if as_json:
         return print_json(report)
     print(out / "artifact")
-    return talk.print(f"compiled in {time.perf_counter() - began:.0f} s; try: candela run {out} --prompt ...")
+    took = f"{time.perf_counter() - began:.0f} s (a valid program after {report.first_valid_s:.0f} s)"
+    return talk.print(f"compiled in {took}; try: candela run {out} --prompt ...")
 
 
 def _compile(path: Path, out: Path, options: dict[str, Any]) -> CompileReport:
@@ -56,6 +67,7 @@ def _compile(path: Path, out: Path, options: dict[str, Any]) -> CompileReport:
     from compiler import pipeline
     from compiler.checkpoint import inspect_directory
 
+    _show_what_is_refused(os.environ.get("CANDELA_DEBUG", ""))
     info = inspect_directory(path)
     write_tokenizer_dir(info.directory, out / "tokenizer", info.gguf_metadata)
     with _interrupt() as stop, _bar() as progress:
@@ -67,6 +79,13 @@ def _compile(path: Path, out: Path, options: dict[str, Any]) -> CompileReport:
 
         wanted = pipeline.CompileOptions(**options, compiler=os.environ.get("CXX"))
         return pipeline.compile_checkpoint(path, out / "artifact", wanted, show, stop.is_set)
+
+
+def _show_what_is_refused(debug: str) -> None:
+    """From CANDELA_DEBUG=1 on, what the gate refuses is named, with the folder that it is kept in."""
+    if debug.isdigit() and int(debug) >= 1:
+        logging.basicConfig(stream=sys.stderr, format="%(message)s")
+        logging.getLogger("compiler.search").setLevel(logging.INFO)
 
 
 def _compile_kernels(path: Path, out: Path, chosen: dict[str, Any], *, as_json: bool) -> None:

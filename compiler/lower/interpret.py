@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -25,15 +26,17 @@ def interpret(
     buffers: Mapping[str, Array],
     dims: Mapping[str, int],
     precision: type[np.floating[Any]] = np.float64,
+    points: Mapping[str, Array] = MappingProxyType({}),
 ) -> Array:
     """The tensor of `root` over `axes`, computed in float64, or in float32 as a plain program would.
 
+    Of an axis in `points` only those positions are computed.
     `buffers` hold storage arrays (uint16 bits for bf16). An index outside its buffer is clamped, as compiled
     programs may do. A bf16 or f16 cast rounds as the program's does.
     """
-    order, sizes = _axes(root, axes, extents, dims)
+    order, sizes = _axes(root, axes, extents, dims, points)
     with np.errstate(all="ignore"):
-        value = _Interpreter(order, sizes, buffers, dims, precision).value(root)
+        value = _Interpreter(order, sizes, buffers, dims, precision, points).value(root)
     return _over(value, axes, order, sizes)
 
 
@@ -43,26 +46,31 @@ def rounding(
     extents: Mapping[str, Size],
     buffers: Mapping[str, Array],
     dims: Mapping[str, int],
+    points: Mapping[str, Array] = MappingProxyType({}),
 ) -> Array:
     """By what rounding errors of a relative size of one would move `root`: the least that must be allowed.
 
     A sum's errors follow the magnitudes of its terms, however they cancel. Operations other than sums and
     products start anew from their own value. Source: running error analysis (Wilkinson).
     """
-    order, sizes = _axes(root, axes, extents, dims)
+    order, sizes = _axes(root, axes, extents, dims, points)
     with np.errstate(all="ignore"):
-        exact = _Interpreter(order, sizes, buffers, dims, np.float64)
-        value = _Rounding(order, sizes, buffers, dims, np.float64, exact=exact).value(root)
+        exact = _Interpreter(order, sizes, buffers, dims, np.float64, points)
+        value = _Rounding(order, sizes, buffers, dims, np.float64, points, exact=exact).value(root)
     return _over(value, axes, order, sizes)
 
 
 def _axes(
-    root: Term, axes: Sequence[str], extents: Mapping[str, Size], dims: Mapping[str, int]
+    root: Term,
+    axes: Sequence[str],
+    extents: Mapping[str, Size],
+    dims: Mapping[str, int],
+    points: Mapping[str, Array],
 ) -> tuple[list[str], dict[str, int]]:
     order = list(dict.fromkeys([*axes, *(a for x in topological([root]) for a in sorted(x.free))]))
     bound = [axis_of(x) for x in topological([root]) if x.kind in REDUCTIONS]
     order.extend(a for a in dict.fromkeys(bound) if a not in order)
-    return order, {a: bind(extents[a], dims) for a in order}
+    return order, {a: len(points[a]) if a in points else bind(extents[a], dims) for a in order}
 
 
 def _over(value: Array, axes: Sequence[str], order: list[str], sizes: Mapping[str, int]) -> Array:
@@ -83,6 +91,7 @@ class _Interpreter:
     buffers: Mapping[str, Array]
     dims: Mapping[str, int]
     precision: type[np.floating[Any]]
+    points: Mapping[str, Array] = field(default_factory=dict)
     _memo: dict[Term, Array] = field(default_factory=dict)
 
     def value(self, root: Term) -> Array:
@@ -107,8 +116,10 @@ class _Interpreter:
             return np.full((1,) * len(self.order), value, dtype=self._storage(term.dtype))
         if term.kind is Kind.IDX:
             shape = [1] * len(self.order)
-            shape[self.order.index(axis_of(term))] = self.sizes[axis_of(term)]
-            return np.arange(self.sizes[axis_of(term)], dtype=np.int64).reshape(shape)
+            axis = axis_of(term)
+            shape[self.order.index(axis)] = self.sizes[axis]
+            at = self.points[axis] if axis in self.points else np.arange(self.sizes[axis], dtype=np.int64)
+            return at.reshape(shape)
         args = [self._get(a) for a in term.args]
         if term.kind is Kind.LOAD:
             return self._load(term, args)

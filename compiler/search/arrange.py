@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,10 @@ class Arrangement:
     def distinct(self) -> dict[str, Canonical]:
         """Each canonical definition once, by key."""
         return {i.canonical.key: i.canonical for i in self.instances.values()}
+
+    def counts(self) -> dict[str, int]:
+        """How many definitions share each key."""
+        return dict(Counter(i.canonical.key for i in self.instances.values()))
 
     def flipped(self, nodes: Iterable[Node]) -> frozenset[Node]:
         """These cuts, with each of `nodes` cut if it was not, and not if it was."""

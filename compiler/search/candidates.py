@@ -4,6 +4,7 @@ model.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from compiler.lower.terms import Kind, Term, cast_to
 from compiler.lower.tiles import Kernel
 from compiler.lower.verify import verify_kernel
 from compiler.search.cost import predicted_seconds
+from compiler.search.evolve import Genome
 from compiler.search.space import schedules
 
 log = logging.getLogger(__name__)
@@ -64,40 +66,71 @@ def forms(definition: Canonical, seeds: int) -> tuple[Term, ...]:
 
     A narrowing cast at the root stays there: algebra never moves a term through it.
     """
-    root = definition.term
-    core = root.args[0] if root.kind is Kind.CAST and root.args[0].dtype is DType.F32 else root
+    root, core = definition.term, algebra_of(definition.term)
     if core.dtype is not DType.F32:
         return (root,)
     found = variants(saturate(core, extents=definition.extents), core, seeds)
     return tuple(cast_to(f, root.dtype) for f in found)
 
 
+def algebra_of(term: Term) -> Term:
+    """What rules may change of a term."""
+    return term.args[0] if term.kind is Kind.CAST and term.args[0].dtype is DType.F32 else term
+
+
 def candidates(
     definition: Canonical, buckets: Sequence[Bucket], threads: int, seeds: int, *, has_tiles: bool = False
 ) -> tuple[Candidate, ...]:
-    """Every candidate that can be formed.
+    """Every candidate of the space that can be formed.
 
     Raises:
         FormationError: no schedule fits this definition.
     """
-    found: list[Candidate] = []
-    refused: list[str] = []
-    for number, term in enumerate(forms(definition, seeds)):
-        variant = definition.with_term(term)
-        for schedule in schedules(variant, has_tiles=has_tiles):
-            try:
-                kernel = form(variant, schedule)
-                verify_kernel(kernel)
-            except (FormationError, TileError) as error:
-                log.debug("refused %s: %s", schedule.describe(), error)
-                refused.append(f"{schedule.describe()}: {error}")
-                continue
-            predicted = {b.name: predicted_seconds(kernel, b.representative, threads) for b in buckets}
-            name = f"k_{definition.key}_{number}_{len(found)}"
-            found.append(Candidate(name, term, schedule, kernel, predicted))
-    if not found:
-        raise FormationError(f"no schedule fits {definition.term!r:.200}: {'; '.join(refused[:3])}")
-    return tuple(found)
+    return Nursery(definition, buckets, threads, seeds).fill(has_tiles=has_tiles)
+
+
+class Nursery:
+    """Forms candidates of one definition from genomes, each once; `refused` says why one was not."""
+
+    def __init__(self, definition: Canonical, buckets: Sequence[Bucket], threads: int, seeds: int) -> None:
+        self._definition, self._buckets, self._threads = definition, buckets, threads
+        self.forms = forms(definition, seeds)
+        self.formed: dict[Genome, Candidate] = {}
+        self.refused: dict[Genome, str] = {}
+
+    def fill(self, *, has_tiles: bool) -> tuple[Candidate, ...]:
+        """Form the whole space.
+
+        Raises:
+            FormationError: no schedule fits this definition.
+        """
+        for number, term in enumerate(self.forms):
+            for schedule in schedules(self._definition.with_term(term), has_tiles=has_tiles):
+                self.form(Genome(number, schedule))
+        if not self.formed:
+            refused = "; ".join(list(self.refused.values())[:3])
+            raise FormationError(f"no schedule fits {self._definition.term!r:.200}: {refused}")
+        return tuple(self.formed.values())
+
+    def form(self, genome: Genome) -> Candidate | None:
+        """The candidate of a genome, or None where its schedule does not fit."""
+        if genome in self.formed or genome in self.refused:
+            return self.formed.get(genome)
+        term, schedule = self.forms[genome.form], genome.schedule
+        try:
+            kernel = form(self._definition.with_term(term), schedule)
+            verify_kernel(kernel)
+        except (FormationError, TileError) as error:
+            log.debug("refused %s: %s", schedule.describe(), error)
+            self.refused[genome] = f"{schedule.describe()}: {error}"
+            return None
+        predicted = {
+            b.name: predicted_seconds(kernel, b.representative, self._threads) for b in self._buckets
+        }
+        digest = hashlib.sha256(f"{term.key}|{schedule!r}".encode()).hexdigest()[:12]
+        name = f"k_{self._definition.key}_{digest}"
+        self.formed[genome] = Candidate(name, term, schedule, kernel, predicted)
+        return self.formed[genome]
 
 
 def shortlist(

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from compiler.ir.dim import Size, bind
 from compiler.ir.dtype import DType, round_to_bf16
-from compiler.lower.canonical import Canonical
+from compiler.lower.canonical import Canonical, Role
 from compiler.lower.indexing import linear
+from compiler.lower.interpret import interpret
 from compiler.lower.terms import Kind, Term, axis_of, buffer_of, topological
 
 Array = npt.NDArray[Any]
@@ -26,37 +27,92 @@ _DISTINCT_VALUES = 1_048_573
 class InputSet(StrEnum):
     """What the values look like. `LARGE` makes exponents overflow unless a maximum is subtracted; `OFFSET`
     makes
-    differences of large values cancel; `RISING` moves a running maximum at every tile."""
+    differences of large values cancel; `RISING` moves a running maximum at every tile. `MASKED` leaves little
+    of what masks cut; `POISONED` is NaN wherever nothing is read, and in what is written.
+    """
 
     UNIT = "unit"
     LARGE = "large"
     OFFSET = "offset"
     RISING = "rising"
+    MASKED = "masked"
+    POISONED = "poisoned"
+
+
+def input_sets(definition: Canonical) -> tuple[InputSet, ...]:
+    """The sets that mean something for a definition: without a mask there is nothing to mask."""
+    has_masks = bool(_masks(definition)) or any(b.dtype is DType.BOOL for b in definition.buffers.values())
+    return tuple(s for s in InputSet if s is not InputSet.MASKED or has_masks)
 
 
 def make_inputs(
-    definition: Canonical, dims: Mapping[str, int], kind: InputSet, seed: int
+    definition: Canonical,
+    dims: Mapping[str, int],
+    kind: InputSet,
+    seed: int,
+    made: dict[str, Array] | None = None,
 ) -> dict[str, Array]:
-    """One array per buffer, in storage form; what the definition writes starts as zeros."""
+    """One array per buffer, in storage form; what the definition writes starts as zeros, or poisoned.
+
+    `made` keeps the weights from one call to the next.
+    """
     rng = np.random.default_rng([seed, list(InputSet).index(kind)])
-    limits = index_limits(definition)
+    limits, masks = index_limits(definition), _masks(definition)
     unique = {buffer_of(x) for x in topological(definition.place.indices) if x.kind is Kind.LOAD}
     out: dict[str, Array] = {}
     for name, buffer in definition.buffers.items():
         shape = tuple(bind(s, dims) for s in buffer.shape)
-        if name == definition.place.buffer:
+        if made is not None and name in made:
+            out[name] = made[name]
+        elif name == definition.place.buffer:
             out[name] = np.zeros(shape, dtype=_storage(buffer.dtype))
         elif buffer.dtype is DType.I32:
             limit = max(min(bind(n, dims) for n in limits.get(name, (2,))), 1)
             out[name] = _indices(rng, shape, limit, is_unique=name in unique)
+            if kind is InputSet.MASKED and name in masks and name not in unique:
+                out[name] *= rng.integers(0, 2, shape, dtype=np.int32)
         elif buffer.dtype is DType.BOOL:
-            out[name] = rng.integers(0, 2, shape).astype(np.bool_)
+            out[name] = rng.random(shape) < (0.1 if kind is InputSet.MASKED else 0.5)
         else:
             values = _values(rng, shape, kind)
             out[name] = (
                 round_to_bf16(values) if buffer.dtype is DType.BF16 else values.astype(_storage(buffer.dtype))
             )
-    return out
+            if made is not None and buffer.role is Role.WEIGHT:
+                made[name] = out[name]
+    return _poisoned(definition, out, dims) if kind is InputSet.POISONED else out
+
+
+def _poisoned(definition: Canonical, inputs: dict[str, Array], dims: Mapping[str, int]) -> dict[str, Array]:
+    """The same inputs, NaN where the definition does not read."""
+    roots = [definition.term, *definition.place.indices, *(c for c, _ in definition.place.limits)]
+    read = {name: np.zeros(a.shape, dtype=bool) for name, a in inputs.items() if _is_float(definition, name)}
+    for load in topological(roots):
+        if load.kind is Kind.LOAD and buffer_of(load) in read:
+            axes, mask = sorted(load.free), read[buffer_of(load)]
+            at = [interpret(i, axes, definition.extents, inputs, dims) for i in load.args]
+            last = [n - 1 for n in (bind(s, dims) for s in definition.buffers[buffer_of(load)].shape)]
+            mask[tuple(np.clip(i.astype(np.int64), 0, n) for i, n in zip(at, last, strict=True))] = True
+    found = dict(inputs)
+    for name, mask in read.items():
+        nan = round_to_bf16(np.full(1, np.nan, np.float32))[0] if inputs[name].dtype == np.uint16 else np.nan
+        found[name] = np.where(mask, inputs[name], np.asarray(nan, inputs[name].dtype))
+    return found
+
+
+def _is_float(definition: Canonical, name: str) -> bool:
+    return definition.buffers[name].dtype in (DType.F32, DType.BF16, DType.F16)
+
+
+def _masks(definition: Canonical) -> frozenset[str]:
+    """Integer buffers that are compared with an axis."""
+    reached = topological([definition.term])
+    return frozenset(
+        name
+        for x in reached
+        if x.kind is Kind.LT and x.args[0].dtype is DType.I32
+        for name, _ in _compared(x)
+    )
 
 
 def index_limits(definition: Canonical) -> Mapping[str, tuple[Size, ...]]:

@@ -4,78 +4,50 @@ stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from threading import Thread
 
-from compiler.ir.graph import Graph, Node
+from compiler.errors import CompilerError
+from compiler.ir.graph import Graph
+from compiler.ir.text import print_graph
 from compiler.lower.canonical import Instance
 from compiler.lower.definitions import Definition
-from compiler.lower.errors import FormationError, LoweringError
+from compiler.lower.errors import LoweringError
 from compiler.lower.precision import narrow_operands
-from compiler.search.arrange import Arrangement, arrange, cut_classes
-from compiler.search.bench import Bench
+from compiler.measure.bench import Bench
+from compiler.measure.builds import kernels_source
+from compiler.measure.ground import Stopped
+from compiler.search.arrange import Arrangement, arrange
 from compiler.search.candidates import Bucket, Candidate
 from compiler.search.cuts import starting_cuts
-from compiler.search.tune import NoCandidate, Tuned
-from compiler.search.tuner import Move, Stopped, Tuner, kernels_source, relative
+from compiler.search.setting import EFFORTS, Effort, Report, Setting, effort_for
+from compiler.search.stitch import Move, stitch
+from compiler.search.tune import Tuned
+from compiler.search.tuner import Tuner
 
-__all__ = ["EFFORTS", "Effort", "SearchedProgram", "Setting", "Stopped", "kernels_source", "search"]
-
-Build = Callable[[str], Path]
-"""Compiles a translation unit to a shared object."""
-Report = Callable[[float, str], None]
-"""Takes a fraction of the search and a sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How much a budget buys: candidates built a bucket, timing repeats (0: the model decides), seeded forms,
-    and changes of the cuts that are measured.
-    """
-
-    shortlist: int
-    repeats: int
-    seeds: int
-    flips: int
-
-
-_WORTH_TRYING = 1.1
-"""A flip predicted to be slower than this is not measured."""
-_WORTH_KEEPING = 0.985
-"""A flip must beat the best by more than the clock's noise."""
-
-EFFORTS: Mapping[str, Effort] = {
-    "none": Effort(shortlist=1, repeats=0, seeds=0, flips=0),
-    "quick": Effort(shortlist=3, repeats=3, seeds=2, flips=2),
-    "full": Effort(shortlist=8, repeats=9, seeds=8, flips=16),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What a search runs in."""
-
-    dims: tuple[str, ...]
-    buckets: tuple[Bucket, ...]
-    threads: int
-    effort: Effort
-    seed: int
-    work_dir: Path
-    build: Build
-    should_stop: Callable[[], bool]
-    is_busy: Callable[[], bool]
-    has_tiles: bool = False
-    """The level multiplies bf16 on matrix tiles: what meets a bf16 weight is rounded to bf16."""
+__all__ = [
+    "EFFORTS", "Effort", "Move", "SearchedProgram", "Setting", "Stopped", "effort_for",
+    "kernels_source", "search",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedProgram:
-    """Definitions in stages, the canonical form of each, and what was chosen for it."""
+    """Definitions in stages, the canonical form of each, and what was chosen for it.
+
+    `seconds` the search took by its journal's clock, and `first_s` until its first valid program. `recalled`
+    is true where all of it was found in the cache.
+    """
 
     arrangement: Arrangement
     tuned: Mapping[str, Tuned]
     moves: tuple[Move, ...]
+    seconds: float = 0.0
+    first_s: float = 0.0
+    is_recalled: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -94,66 +66,72 @@ class SearchedProgram:
 
 
 def search(graph: Graph, setting: Setting, report: Report) -> SearchedProgram:
-    """Find a program for `graph`.
+    """Find a program for `graph`, better ones while the budget lasts, and the best of them at its end.
 
     Raises:
         Stopped: `setting.should_stop` said so.
         CompilerError: the graph cannot be lowered, or the toolchain failed.
     """
     report(0.0, "lowering")
+    Thread(target=_warm_up, args=(setting,), name="toolchain", daemon=True).start()
     if setting.has_tiles:
         graph = narrow_operands(graph)
-    best = arrange(graph, starting_cuts(graph))
-    distinct = best.distinct()
-    report(0.02, f"{len(best.instances)} definitions, {len(distinct)} distinct")
+    known = _known_cuts(graph, setting)
+    best = arrange(graph, starting_cuts(graph)) if known is None else known
+    report(0.02, f"{len(best.instances)} definitions, {len(best.distinct())} distinct")
+    moves: tuple[Move, ...] = ()
+    effort = setting.effort
     with Bench(setting.work_dir, setting.threads) as bench:
         tuner = Tuner(setting, bench)
-        tuner.tune(distinct, lambda f, m: report(0.02 + 0.78 * f, m))
-        best, moves = _improve(best, tuner, setting, lambda f, m: report(0.8 + 0.2 * f, m))
+
+        def said(low: float, high: float) -> Report:
+            return lambda f, m: report(low + (high - low) * f, f"{m}; {tuner.standing()}")
+
+        tuner.tune(best, said(0.02, 0.5 if effort.generations else 1.0))
+        if known is None and effort.flips:
+            best, moves = stitch(best, tuner, effort.flips, said(0.5, 0.6))
+        tuner.evolve(best, said(0.6, 1.0))
+        is_recalled = known is not None and best.distinct().keys() <= tuner.restored
+        if not tuner.is_over() and not is_recalled:
+            tuner.remember()
+            _remember_cuts(graph, best, setting, is_timed=tuner.is_timed(best))
     tuned = {key: tuner.tuned[key] for key in best.distinct()}
-    return SearchedProgram(best, tuned, moves)
+    spent = setting.journal.spent
+    report(1.0, f"{tuner.standing()}, {spent:.1f} s, first valid program after {tuner.first_s:.1f} s")
+    return SearchedProgram(best, tuned, moves, spent, tuner.first_s, is_recalled)
 
 
-def _improve(
-    best: Arrangement, tuner: Tuner, setting: Setting, report: Report
-) -> tuple[Arrangement, tuple[Move, ...]]:
-    """Flip classes of cuts, most promising first, and keep a flip that measures faster."""
-    moves: list[Move] = []
-    if not setting.effort.flips:
-        return best, ()
-    base = tuner.measured(best)
-    promising = sorted(_proposals(best, tuner), key=lambda p: (p.predicted, p.name))
-    for number, proposal in enumerate(promising[: setting.effort.flips]):
-        report(number / setting.effort.flips, f"trying {proposal.name}")
-        candidate = arrange(best.graph, best.flipped(proposal.nodes))
-        try:
-            tuner.tune(candidate.distinct(), lambda f, m: None)
-        except (NoCandidate, FormationError) as error:
-            moves.append(Move(proposal.name, proposal.predicted, None, False, str(error)[:200]))
-            continue
-        ratio = relative(tuner.measured(candidate), base)
-        is_kept = ratio < _WORTH_KEEPING * relative(tuner.measured(best), base)
-        moves.append(Move(proposal.name, proposal.predicted, ratio, is_kept))
-        if is_kept:
-            best = candidate
-    return best, tuple(moves)
+def _warm_up(setting: Setting) -> None:
+    """Have what every build needs made beside the lowering; builds that fail say so themselves."""
+    with suppress(CompilerError):
+        setting.build(kernels_source((), setting.dims))
 
 
-@dataclass(frozen=True, slots=True)
-class _Proposal:
-    name: str
-    nodes: tuple[Node, ...]
-    predicted: float
+# The cuts that an earlier search of the same graph ended with
 
 
-def _proposals(best: Arrangement, tuner: Tuner) -> Iterator[_Proposal]:
-    """Every class flip that can be formed, with its predicted time relative to that of `best`."""
-    base = tuner.predicted(best)
-    for name, nodes in cut_classes(best.graph).items():
-        try:
-            other = arrange(best.graph, best.flipped(nodes))
-            ratio = relative(tuner.predicted(other), base)
-        except (FormationError, LoweringError):
-            continue
-        if ratio < _WORTH_TRYING:
-            yield _Proposal(name, nodes, ratio)
+def _known_cuts(graph: Graph, setting: Setting) -> Arrangement | None:
+    cache, strength = setting.cache, setting.effort.strength
+    if cache is None or not strength:
+        return None
+    identity = _identity(graph, setting)
+    entry = setting.journal.step(
+        "cuts", setting.environment, str(strength), identity,
+        make=lambda: cache.read("cuts", identity, strength),
+    )  # fmt: skip
+    try:
+        return None if entry is None else arrange(graph, [graph.nodes[int(n)] for n in entry["cuts"]])
+    except (LoweringError, TypeError, ValueError, KeyError, IndexError):
+        return None
+
+
+def _remember_cuts(graph: Graph, best: Arrangement, setting: Setting, *, is_timed: bool) -> None:
+    if setting.cache is not None and is_timed:
+        cuts = [number for number, node in enumerate(graph.nodes) if node in best.cuts]
+        body = {"cuts": cuts, "strength": setting.effort.strength}
+        setting.cache.write("cuts", _identity(graph, setting), body)
+
+
+def _identity(graph: Graph, setting: Setting) -> str:
+    told = [(b.name, b.low, b.high, sorted(b.representative.items())) for b in setting.buckets]
+    return hashlib.sha256(f"{print_graph(graph)}|{told}".encode()).hexdigest()[:24]

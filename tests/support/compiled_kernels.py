@@ -22,9 +22,9 @@ from compiler.codegen.toolchain import Toolchain
 from compiler.ir.dim import bind
 from compiler.ir.dtype import DType, to_numpy_storage
 from compiler.lower.tiles import Param
+from compiler.measure.builds import kernels_source
 from compiler.runtime.cpu import Level
 from compiler.search.candidates import Candidate
-from compiler.search.tuner import kernels_source
 from tests.support.micro_kernels import guarded
 
 Array = npt.NDArray[Any]

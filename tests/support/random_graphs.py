@@ -104,7 +104,7 @@ class _Maker:
         axis = self.draw(st.sampled_from(fixed))
         extent = x.shape[axis]
         assert isinstance(extent, int)
-        start, step = self.draw(st.integers(0, extent - 1)), self.draw(st.integers(1, 2))
+        start, step = self.draw(st.integers(0, max(extent - 1, 0))), self.draw(st.integers(1, 2))
         length = self.draw(st.integers(0, (extent - start + step - 1) // step))
         return self._make(
             Op.SLICE, x, attr=(axis, start, step), shape=(*x.shape[:axis], length, *x.shape[axis + 1 :])

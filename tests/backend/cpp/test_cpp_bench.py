@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,11 +15,14 @@ import pytest
 
 from compiler.codegen.toolchain import Toolchain
 from compiler.lower.tiles import Loop, Reduce, Scale
+from compiler.measure.bench import Bench, CandidateCrashed
+from compiler.measure.builds import HEADER, kernels_source
+from compiler.measure.ground import Plan
 from compiler.runtime.cpu import PORTABLE
-from compiler.search.bench import Bench, CandidateCrashed
 from compiler.search.candidates import Bucket, Candidate, candidates
-from compiler.search.tune import NoCandidate, Plan, Tuned, tune
-from compiler.search.tuner import HEADER, kernels_source
+from compiler.search.contest import Rounds
+from compiler.search.kept import Kept
+from compiler.search.tune import NoCandidate, Tuned, tune
 from tests.support.chosen import definition_of
 from tests.support.compiled_kernels import DIMS
 from tests.support.kernel_mutants import KERNEL_MUTANTS, edited
@@ -58,7 +63,7 @@ def doubled(bench: Bench) -> list[float]:
 
 def children() -> set[int]:
     return {
-        p.pid for p in psutil.Process().children(recursive=True) if "compiler.search.child" in p.cmdline()
+        p.pid for p in psutil.Process().children(recursive=True) if "compiler.measure.child" in p.cmdline()
     }
 
 
@@ -130,10 +135,9 @@ def mutant(base: Candidate, name: str) -> Candidate:
     return replace(base, name=f"k_{name.replace(' ', '_')}", kernel=kernel, predicted={"all": 1e-12})
 
 
-def tuned(toolchain: Toolchain, bench: Bench, some: list[Candidate], repeats: int = 0) -> Tuned:
+def tuned(toolchain: Toolchain, bench: Bench, some: list[Candidate], rounds: Rounds | None = None) -> Tuned:
     shared = toolchain.shared_object(kernels_source(some, DIMS), PORTABLE)
-    plan = Plan(SIZES, DIMS, repeats, seed=0)
-    return tune(definition_of("causal_attention"), some, BUCKETS, shared, bench, plan)
+    return tune(definition_of("causal_attention"), some, BUCKETS, shared, bench, Plan(SIZES, DIMS, 0), rounds)
 
 
 @pytest.mark.pitfall("C32")
@@ -149,6 +153,42 @@ def test_mutants_are_refused_with_a_reason_and_the_sound_one_is_chosen(
     assert result.chosen["all"] is good
 
 
+def test_what_is_refused_is_kept_with_the_rules_that_it_came_from(
+    toolchain: Toolchain, bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    good, _ = found()
+    bad = mutant(good, "correction dropped")
+    root = tmp_path_factory.mktemp("refused")
+    shared = toolchain.shared_object(kernels_source([bad, good], DIMS), PORTABLE)
+    plan = Plan(SIZES, DIMS, 0, kept=Kept(root))
+    tune(definition_of("causal_attention"), [bad, good], BUCKETS, shared, bench, plan)
+    (folder,) = root.iterdir()
+    assert folder.name == bad.name
+    error = (folder / "error.txt").read_text()
+    assert "unit@" in error
+    assert "sum-online" in error
+    inputs = np.load(folder / "inputs.npz")
+    assert {"written", "expected", "b0"} <= set(inputs.files)
+    assert "CANDELA_KERNEL" in (folder / "kernel.cpp").read_text()
+    assert json.loads((folder / "schedule.json").read_text())["parallel"] == bad.schedule.parallel
+    assert "causal" not in (folder / "definition.txt").read_text()
+
+
+def test_old_refusals_make_room(tmp_path: Path, toolchain: Toolchain, bench: Bench) -> None:
+    for number in range(40):
+        (tmp_path / "refused" / f"k_{number}").mkdir(parents=True)
+        os.utime(tmp_path / "refused" / f"k_{number}", (number, number))
+    good, _ = found()
+    bad = mutant(good, "correction dropped")
+    shared = toolchain.shared_object(kernels_source([bad, good], DIMS), PORTABLE)
+    plan = Plan(SIZES, DIMS, 0, kept=Kept(tmp_path / "refused"))
+    tune(definition_of("causal_attention"), [bad, good], BUCKETS, shared, bench, plan)
+    left = {p.name for p in (tmp_path / "refused").iterdir()}
+    assert bad.name in left
+    assert "k_0" not in left
+    assert len(left) < 40
+
+
 def test_a_definition_that_nothing_computes_is_an_error_with_the_reasons(
     toolchain: Toolchain, bench: Bench
 ) -> None:
@@ -160,7 +200,7 @@ def test_a_definition_that_nothing_computes_is_an_error_with_the_reasons(
 def test_every_candidate_that_passes_is_timed(toolchain: Toolchain, bench: Bench) -> None:
     good, other = found()
     bad = mutant(good, "bound one long")
-    result = tuned(toolchain, bench, [good, other, bad], repeats=2)
+    result = tuned(toolchain, bench, [good, other, bad], Rounds(most=2))
     timed = {r.candidate: r.measured_s.get("all", 0.0) for r in result.records}
     assert timed[good.name] > 0
     assert timed[other.name] > 0
@@ -172,8 +212,8 @@ def test_every_candidate_that_passes_is_timed(toolchain: Toolchain, bench: Bench
 def test_a_busy_machine_is_not_measured_on(toolchain: Toolchain, bench: Bench) -> None:
     good, other = found()
     shared = toolchain.shared_object(kernels_source([good, other], DIMS), PORTABLE)
-    plan = Plan(SIZES, DIMS, 3, seed=0, may_measure=lambda: False)
-    result = tune(definition_of("causal_attention"), [good, other], BUCKETS, shared, bench, plan)
+    plan = Plan(SIZES, DIMS, 0, is_busy=lambda: True)
+    result = tune(definition_of("causal_attention"), [good, other], BUCKETS, shared, bench, plan, Rounds())
     assert all(not r.measured_s for r in result.records)
 
 

@@ -51,6 +51,7 @@ class Bench:
             work_dir=self.home / "work",
             cache_dir=self.home / "cache",
             logs_dir=self.home / "logs",
+            journals_dir=self.home / "journals",
         )
         return CompileWorker(
             rules,

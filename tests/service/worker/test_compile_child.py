@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiler.measure.journal import Journal
 from compiler.runtime import load_program
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
 from tests.support.tiny_families import write_tiny_family
@@ -45,7 +46,11 @@ class Child:
             dtype="f32", budget="none", max_context=64, max_batched_tokens=16, max_sequences=4
         )
         request = CompileRequest(
-            str(self.checkpoint), str(self.home / "out"), str(self.home / "cache"), settings
+            str(self.checkpoint),
+            str(self.home / "out"),
+            str(self.home / "cache"),
+            settings,
+            str(self.home / "journal"),
         )
         watch = Watch(self.progress.append, lambda _: None, lambda: False, lambda: False)
         return ProcessCompiler(config).compile(request, self.home / "log", watch)
@@ -78,6 +83,22 @@ def test_a_checkpoint_of_another_family_becomes_one_too(name: str, tmp_path: Pat
     write_tiny_family(child.checkpoint, name)
     assert child.compile().info["max_context"] == 64
     try_out(child.home / "out" / "artifact")
+
+
+def test_an_attempt_goes_on_from_the_journal_of_the_last(child: Child) -> None:
+    child.compile()
+    lines = (child.home / "journal").read_text()
+    shutil.rmtree(child.home / "out")
+    child.compile()
+    assert lines
+    assert (child.home / "journal").read_text() == lines
+
+
+def test_a_journal_in_use_is_done_without(child: Child) -> None:
+    with Journal(child.home / "journal"):
+        child.compile()
+    assert (child.home / "out" / "artifact" / "manifest.json").exists()
+    assert (child.home / "journal").read_text() == ""
 
 
 def truncate(path: Path) -> None:

@@ -13,7 +13,7 @@ from compiler.lower.errors import FormationError
 from compiler.lower.verify import verify_kernel
 from compiler.search.candidates import Bucket, Candidate, candidates, shortlist
 from compiler.search.cost import predicted_seconds
-from compiler.search.tune import choose
+from compiler.search.hunt import choose
 from tests.support.chained import instances
 from tests.support.chosen import definition_of
 from tests.support.programs import PROGRAMS, graph_of
@@ -22,6 +22,7 @@ BUCKETS = (
     Bucket("one", 1, 1, {"T": 1, "S": 64, "B": 1, "M": 16, "NB": 17}),
     Bucket("many", 2, 256, {"T": 128, "S": 256, "B": 4, "M": 16, "NB": 65}),
 )
+NAMES = tuple(b.name for b in BUCKETS)
 ALL = sorted(PROGRAMS)
 
 
@@ -112,12 +113,12 @@ def with_times(recipes: list[str], times: list[tuple[float, float]]) -> tuple[Ca
 
 def test_each_bucket_takes_its_fastest_candidate_of_the_recipe() -> None:
     some = with_times(["a", "a"], [(1.0, 9.0), (2.0, 3.0)])
-    assert {b: c.name for b, c in choose(some, BUCKETS, {}).items()} == {"one": "c0", "many": "c1"}
+    assert {b: c.name for b, c in choose(some, NAMES, {}).items()} == {"one": "c0", "many": "c1"}
 
 
 def test_buckets_never_mix_recipes() -> None:
     some = with_times(["a", "b", "b"], [(1.0, 9.0), (1.5, 8.0), (9.0, 3.0)])
-    chosen = choose(some, BUCKETS, {})
+    chosen = choose(some, NAMES, {})
     assert len({c.recipe for c in chosen.values()}) == 1
     assert {b: c.name for b, c in chosen.items()} == {"one": "c1", "many": "c2"}
 
@@ -125,10 +126,17 @@ def test_buckets_never_mix_recipes() -> None:
 def test_the_clock_overrules_the_model() -> None:
     some = with_times(["a", "b"], [(1.0, 1.0), (2.0, 2.0)])
     measured = {"one": {"c0": 5.0, "c1": 1.0}, "many": {"c0": 5.0, "c1": 1.0}}
-    assert {c.name for c in choose(some, BUCKETS, measured).values()} == {"c1"}
+    assert {c.name for c in choose(some, NAMES, measured).values()} == {"c1"}
 
 
 @pytest.mark.pitfall("C30")
 def test_ties_fall_the_same_way_whatever_the_order() -> None:
     some = with_times(["a", "a", "b"], [(1.0, 1.0), (1.0, 1.0), (1.0, 1.0)])
-    assert choose(some, BUCKETS, {}) == choose(some[::-1], BUCKETS, {})
+    assert choose(some, NAMES, {}) == choose(some[::-1], NAMES, {})
+
+
+def test_candidates_of_one_recipe_that_differ_in_a_bit_never_serve_together() -> None:
+    some = with_times(["a", "a"], [(1.0, 9.0), (2.0, 3.0)])
+    apart = {"c0": "some bits", "c1": "others"}
+    assert len({c.name for c in choose(some, NAMES, {}, apart).values()}) == 1
+    assert len({c.name for c in choose(some, NAMES, {}, dict.fromkeys(apart, "same")).values()}) == 2

@@ -15,7 +15,7 @@ from compiler.ir import DType, bf16_to_f32, bind, round_to_bf16, symbol
 from compiler.lower.canonical import Canonical
 from compiler.lower.interpret import interpret
 from compiler.lower.terms import Term
-from compiler.search.gate import Trial, Verdict, judge, trials
+from compiler.search.gate import Trial, Verdict, is_big, judge, trials
 from compiler.search.inputs import InputSet
 from tests.support.chained import instances
 from tests.support.chosen import chosen, row_kernel
@@ -165,10 +165,11 @@ def test_one_pass_variance_is_refused_on_offset_values() -> None:
     assert InputSet.OFFSET in verdict.reason
 
 
-def cancelling_sum() -> list[Trial]:
+def cancelling_sum(depth: int = 128) -> list[Trial]:
     """Rows times a weight stored [in, out]: what rises along a row cancels against what does not."""
     trace = Trace()
-    x, w = trace.input("x", (symbol("T", 1, 64), 128), DType.F32), trace.weight("w", (128, 192), DType.F32)
+    x = trace.input("x", (symbol("T", 1, 64), depth), DType.F32)
+    w = trace.weight("w", (depth, 192), DType.F32)
     (instance,) = instances(trace.finish({"y": linear(x, w.permute(1, 0))}))
     return list(trials(instance.canonical, ({"T": 5},), seed=0))
 
@@ -186,6 +187,19 @@ def test_one_chain_of_additions_passes_where_terms_cancel() -> None:
     assert first_refusal(found, chain).is_accepted
 
 
+@pytest.mark.parametrize("depth", [1, 8, 40, 129, 1000, 4096])
+def test_the_budget_of_a_sum_grows_with_its_terms(depth: int) -> None:
+    def chain(trial: Trial) -> Array:
+        x, w = (trial.inputs[b] for b in ("b0", "b1"))
+        total = np.zeros(trial.expected.shape, np.float32)
+        for k in range(depth):
+            total += x[:, k, None] * w[k]
+        return total
+
+    verdict = first_refusal(cancelling_sum(depth), chain)
+    assert verdict.is_accepted, verdict.reason
+
+
 def test_a_sum_in_bf16_is_refused_where_terms_cancel() -> None:
     found = cancelling_sum()
 
@@ -200,6 +214,55 @@ def test_a_sum_in_bf16_is_refused_where_terms_cancel() -> None:
 def _parts(x: Array, w: Array) -> list[Array]:
     terms = x[:, :, None] * w
     return [terms[:, :64], terms[:, 64:]]
+
+
+# What is not written, and what is not judged
+
+
+def test_writing_elsewhere_is_refused() -> None:
+    expected, before = np.array([1.0]), np.zeros(3, np.float32)
+    untouched = np.array([True, False, True])
+    places = (np.array([1]),)
+    scattered = Trial(
+        "t",
+        {},
+        {"out": before},
+        expected,
+        1e-3,
+        places,
+        np.ones(1, dtype=bool),
+        untouched=untouched,
+        written="out",
+    )
+    assert judge(scattered, np.array([0, 1, 0], np.float32)).is_accepted
+    verdict = judge(scattered, np.array([0, 1, 7], np.float32))
+    assert not verdict.is_accepted
+    assert "wrote where" in verdict.reason
+
+
+def long_product() -> Canonical:
+    trace = Trace()
+    x = trace.input("x", (symbol("T", 1, 64), 8), DType.F32)
+    out = linear(x, trace.weight("w", (700_000, 8), DType.F32))
+    (instance,) = instances(trace.finish({"y": out}))
+    return instance.canonical
+
+
+def test_a_very_long_axis_is_judged_at_its_ends_and_some_places_between() -> None:
+    d = long_product()
+    assert is_big(d)
+    found = list(trials(d, ({"T": 5}, {"T": 2}), seed=0))
+    assert [t.expected.shape[0] for t in found] == [5, 2]
+    assert all(t.inputs["b1"] is found[0].inputs["b1"] for t in found)
+    for t in found:
+        columns = t.places[1]
+        assert columns.min() == 0
+        assert columns.max() == 699_999
+        assert 256 < len(np.unique(columns)) < 1024
+        right = t.inputs["b0"] @ t.inputs["b1"].T
+        assert judge(t, right).is_accepted
+        right[:, -1] += 1
+        assert not judge(t, right).is_accepted
 
 
 # Verdicts by hand

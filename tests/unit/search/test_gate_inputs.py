@@ -9,8 +9,9 @@ from compiler.checkpoint import config_from_hf
 from compiler.ir import DType, bf16_to_f32, bind
 from compiler.lower import terms as t
 from compiler.lower.canonical import Canonical
+from compiler.lower.interpret import interpret
 from compiler.search.cuts import starting_cuts
-from compiler.search.inputs import InputSet, index_limits, make_inputs
+from compiler.search.inputs import InputSet, index_limits, input_sets, make_inputs
 from compiler.search.tuner import gate_sizes
 from compiler.zoo.llama import build_llama
 from tests.support.chained import instances
@@ -103,7 +104,8 @@ def values(kind: InputSet) -> np.ndarray:
 
 
 def test_sets_look_as_they_say() -> None:
-    unit, large, offset, rising = (values(kind) for kind in InputSet)
+    kinds = (InputSet.UNIT, InputSet.LARGE, InputSet.OFFSET, InputSet.RISING)
+    unit, large, offset, rising = map(values, kinds)
     assert abs(unit.mean()) < 0.1
     assert large.std() > 7 * unit.std()
     assert offset.mean() > 25 * offset.std()
@@ -115,3 +117,36 @@ def test_equal_seeds_give_equal_inputs_and_other_seeds_others() -> None:
     one, same, other = (make_inputs(definition, DIMS, InputSet.UNIT, seed) for seed in (1, 1, 2))
     assert all(np.array_equal(one[name], same[name]) for name in one)
     assert not np.array_equal(one["b0"], other["b0"])
+
+
+PAGED = {"T": 64, "B": 4, "M": 3, "NB": 40, "S": 90}
+
+
+def test_masked_inputs_leave_little_of_what_masks_cut() -> None:
+    definition = definition_of("paged_attention")
+    unit, masked = (make_inputs(definition, PAGED, kind, 0) for kind in (InputSet.UNIT, InputSet.MASKED))
+    zeros = {n: ((masked[n] == 0).mean(), (a == 0).mean()) for n, a in unit.items() if a.dtype == np.int32}
+    assert any(now > 0.3 > before for now, before in zeros.values())
+
+
+def test_the_masked_set_is_for_what_has_masks() -> None:
+    assert InputSet.MASKED in input_sets(definition_of("paged_attention"))
+    assert InputSet.MASKED not in input_sets(definition_of("softmax"))
+
+
+@pytest.mark.parametrize("name", ["paged_attention", "causal_attention", "softmax"])
+def test_poison_lies_only_where_nothing_is_read(name: str) -> None:
+    d = definition_of(name)
+    inputs = make_inputs(d, PAGED, InputSet.POISONED, 0)
+    assert np.isfinite(interpret(d.term, d.axes, d.extents, inputs, PAGED)).all()
+    assert np.isnan(inputs[d.place.buffer]).all()
+    others = {n: a for n, a in inputs.items() if n != d.place.buffer and a.dtype == np.float32}
+    assert any(np.isnan(a).any() for a in others.values()) == (name == "paged_attention")
+
+
+def test_weights_are_made_once_where_they_are_kept() -> None:
+    made: dict[str, np.ndarray] = {}
+    d = definition_of("product_bf16")
+    one, other = (make_inputs(d, {"T": t}, InputSet.UNIT, t, made) for t in (3, 4))
+    assert made
+    assert all(one[n] is other[n] for n in made)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from worker.workspace import sweep, workspace
+from worker.workspace import drop_old, sweep, workspace
 
 
 def test_an_attempt_gets_empty_directories_and_leaves_none(tmp_path: Path) -> None:
@@ -38,3 +39,13 @@ def test_what_a_killed_worker_left_is_swept(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
     assert sweep(tmp_path) == ("job_1-4",)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
+    for age, name in enumerate("abc"):
+        (tmp_path / name).write_text("")
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    drop_old(tmp_path, 2)
+    assert {p.name for p in tmp_path.iterdir()} == {"a", "b"}
+    drop_old(tmp_path / "absent", 2)
+    assert not (tmp_path / "absent").exists()

@@ -35,6 +35,7 @@ class Bench:
         self._child: subprocess.Popen[str] | None = None
         self._loaded: dict[str, Any] | None = None
         self._files = 0
+        self._shared: dict[int, tuple[Array, str]] = {}
 
     def __enter__(self) -> Bench:
         return self
@@ -45,14 +46,21 @@ class Bench:
         self._stop()
 
     def load(self, shared_object: Path, scratch_bytes: int) -> None:
-        """Make a shared object's kernels the ones that `run` calls."""
-        self._loaded = {
+        """Make a shared object's kernels the ones that `run` calls, with a fresh team of threads."""
+        wanted = {
             "op": "load",
             "path": str(shared_object),
             "threads": self._threads,
             "scratch_bytes": scratch_bytes,
         }
-        self._ask(self._loaded)
+        if wanted == self._loaded and self._child is not None:
+            return
+        self._loaded = wanted
+        try:
+            self._ask(self._loaded)
+        except CandidateCrashed:
+            self._loaded = None
+            raise
 
     def share(self, array: Array) -> tuple[str, Array]:
         """A file that holds `array`, and our mapping of it: what a kernel writes shows there."""
@@ -64,8 +72,15 @@ class Bench:
         shared[...] = array
         return str(path), shared
 
+    def shared_once(self, array: Array) -> str:
+        """A file that holds `array`, the same until `forget` for the same array: for what is only read."""
+        if id(array) not in self._shared:
+            self._shared[id(array)] = array, self.share(array)[0]
+        return self._shared[id(array)][1]
+
     def forget(self) -> None:
         """Drop every shared buffer; their arrays stay valid for whoever still holds them."""
+        self._shared.clear()
         if self._child is not None:
             self._ask({"op": "forget"})
         for path in self._dir.glob("buffer*.bin"):
@@ -113,7 +128,7 @@ class Bench:
 
     def _start(self) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "compiler.search.child"],
+            [sys.executable, "-m", "compiler.measure.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,4 +1,4 @@
-"""The process that runs candidates: `python -m compiler.search.child`. It loads shared objects and calls
+"""The process that runs candidates: `python -m compiler.measure.child`. It loads shared objects and calls
 kernels.
 
 Speaks JSON lines on stdin and stdout. Buffers are files that the parent maps too, so nothing is copied. A
