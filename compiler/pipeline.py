@@ -7,90 +7,30 @@ inspect -> graph -> search (define, saturate, form, print, build, gate, measure)
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from compiler.artifact.manifest import DimRange, KvGeometry, ModelFacts
+from compiler.artifact.manifest import DimRange, Manifest, ModelFacts
+from compiler.artifact.receipt import LevelReceipt, Receipt, array_digest, file_digest, text_digest
 from compiler.artifact.writer import ArtifactWriter
 from compiler.assemble import Assembled, arena_report, assemble
 from compiler.buckets import step_buckets
-from compiler.checkpoint import ModelConfig, inspect_directory
+from compiler.checkpoint import inspect_directory
 from compiler.codegen.toolchain import Toolchain, find_compiler
 from compiler.codegen.toolchain_errors import CompileCancelled
 from compiler.errors import CompilerError
-from compiler.ir.dtype import DType
-from compiler.ir.graph import Graph, verify
-from compiler.prove import prove
-from compiler.runtime.cpu import Feature, Level, best_level, host_features, level_named
+from compiler.ir.graph import Graph
+from compiler.ir.text import print_graph
+from compiler.model import CheckpointWeights, build_graph, has_tiles, model_facts, opened_weights
+from compiler.options import VERSION, BadOption, CompileOptions, CompileReport, Progress
+from compiler.prove import TOLERANCE, prove
+from compiler.runtime.cpu import LEVELS, Level, best_level, host_features, level_named
 from compiler.search.program import EFFORTS, Effort, SearchedProgram, Setting, Stopped, kernels_source, search
-from compiler.zoo import StepLimits, build_llama, rope_tables
-from compiler.zoo.weights import Weights, open_weights
 
-VERSION = "1"
-"""Part of every cache key: raised when the same input may give another artifact."""
-
-BLOCK_SIZE = 16
-_DTYPES = {"f32": DType.F32, "bf16": DType.BF16}
-
-
-class BadOption(CompilerError):
-    """A compile option that means nothing."""
-
-    code = "invalid_option"
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """What to compile for. `budget` is "none", "quick", "full", or seconds; `level` None takes this CPU's
-    best. `compiler` is a C++ compiler's command; None looks for one.
-    """
-
-    dtype: str = "bf16"
-    budget: str | float = "quick"
-    target: str = "cpu"
-    max_context: int | None = None
-    seed: int = 0
-    max_batched_tokens: int = 512
-    max_sequences: int = 32
-    threads: int | None = None
-    level: str | None = None
-    cache_dir: Path | None = None
-    compiler: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """`fraction` is of the whole compile."""
-
-    stage: str
-    fraction: float
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CompileReport:
-    """What a compile did; the artifact holds it as report.json. `model` are the facts that serving needs."""
-
-    seconds: float
-    target: str
-    level: str
-    compiler: str
-    definitions: int
-    distinct: int
-    candidates: int
-    refused: int
-    memory: Mapping[str, object]
-    model: Mapping[str, object]
-    kernels: tuple[Mapping[str, object], ...] = field(default_factory=tuple)
-    moves: tuple[Mapping[str, object], ...] = field(default_factory=tuple)
+__all__ = ["BadOption", "CompileOptions", "CompileReport", "Progress", "Stopped", "compile_checkpoint"]
 
 
 def compile_checkpoint(
@@ -115,64 +55,147 @@ def compile_checkpoint(
     on_progress(Progress("inspect", 0.0, "reading headers"))
     info = inspect_directory(checkpoint)
     context = options.max_context or info.config.max_position_embeddings
-    graph = _graph(info.config, options, context)
-    level = _level(options)
+    graph = build_graph(info.config, options)
+    levels = _levels(options)
     toolchain = Toolchain(find_compiler(options.compiler), _cache_dir(options))
-
-    def report(fraction: float, message: str) -> None:
-        on_progress(Progress("search", 0.02 + 0.78 * fraction, message))
-
-    with tempfile.TemporaryDirectory(prefix="candela-search-") as work:
-        setting = _setting(graph, options, effort, Path(work), toolchain, level, should_stop, is_busy)
-        searched = search(graph, setting, report)
-    assembled = assemble(searched, setting.buckets, level.name, toolchain.compiler.version)
-    on_progress(Progress("build", 0.82, f"{len(assembled.candidates)} kernels"))
-    source = kernels_source(assembled.candidates, setting.dims)
-    kernels = setting.build(source)
-    facts = _facts(info.config, options, context)
-    made = _report(start, options, level, toolchain, searched, assembled, facts)
-    with open_weights(info) as opened:
-        weights = _Weights(opened, graph, rope_tables(info.config, context))
+    built = []
+    for number, level in enumerate(levels):
+        share = _Share(on_progress, number, len(levels), level.name)
+        built.append(_build_level(graph, options, effort, toolchain, level, share, should_stop, is_busy))
+    facts = model_facts(info.config, options)
+    made = _report(start, options, toolchain, built, facts)
+    uses = {use.name: use for b in built for use in b.assembled.weights}
+    with opened_weights(info, graph, options) as weights:
+        digests: dict[str, str] = {}
         with ArtifactWriter(out_dir) as writer:
-            for number, use in enumerate(assembled.weights):
+            for number, use in enumerate(uses.values()):
                 if should_stop():
                     raise Stopped("the compile was stopped")
-                writer.add_weight(use.name, weights.read(use.weight), use.layout)
-                fraction = 0.84 + 0.1 * number / len(assembled.weights)
+                values = weights.read(use.weight)
+                if use.weight not in digests:
+                    digests[use.weight] = array_digest(values)
+                writer.add_weight(use.name, values, use.layout)
+                fraction = 0.84 + 0.1 * number / len(uses)
                 on_progress(Progress("pack", fraction, use.weight[:80]))
-            writer.add_kernels(level.name, kernels)
+            for b in built:
+                writer.add_kernels(b.level.name, b.kernels)
             writer.add_report(asdict(made))
-            dims = _dims(graph, setting.dims)
-            writer.finish(target=options.target, dims=dims, model=facts, programs=[assembled.program])
-        on_progress(Progress("prove", 0.95, "comparing the artifact with its definitions"))
-        _prove_or_remove(out_dir, searched, weights, options.dtype)
+
+            def prove(root: Path, manifest: Manifest) -> Receipt:
+                on_progress(Progress("prove", 0.95, "comparing the artifact with its definitions"))
+                return _attest(root, options, context, graph, toolchain, built, weights, digests)
+
+            writer.finish(
+                target=options.target,
+                dims=_dims(graph, built[0].setting.dims),
+                model=facts,
+                programs=[b.assembled.program for b in built],
+                prove=prove,
+            )
     on_progress(Progress("done", 1.0, f"{time.perf_counter() - start:.0f} s"))
     return made
 
 
-def _prove_or_remove(out_dir: Path, searched: SearchedProgram, weights: _Weights, dtype: str) -> None:
-    try:
-        prove(out_dir, searched, lambda buffer: weights.read(buffer.removeprefix("w:")), dtype)
-    except CompilerError:
-        shutil.rmtree(out_dir)
-        raise
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """One CPU level, searched, assembled and compiled."""
+
+    level: Level
+    setting: Setting
+    searched: SearchedProgram
+    assembled: Assembled
+    kernels: Path
+    source: Mapping[str, str]
 
 
-def _level(options: CompileOptions) -> Level:
-    """The level to build for. It must run here, as candidates are gated by running them."""
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """One level's part of the progress of all searches."""
+
+    on_progress: Callable[[Progress], None]
+    number: int
+    count: int
+    level: str
+
+    def __call__(self, fraction: float, message: str, stage: str = "search") -> None:
+        caption = message if self.count == 1 else f"{self.level}: {message}"
+        self.on_progress(Progress(stage, 0.02 + 0.8 * (self.number + fraction) / self.count, caption))
+
+
+def _build_level(
+    graph: Graph,
+    options: CompileOptions,
+    effort: Effort,
+    toolchain: Toolchain,
+    level: Level,
+    share: _Share,
+    should_stop: Callable[[], bool],
+    is_busy: Callable[[], bool],
+) -> _Built:
+    with tempfile.TemporaryDirectory(prefix="candela-search-") as work:
+        setting = _setting(graph, options, effort, Path(work), toolchain, level, should_stop, is_busy)
+        searched = search(graph, setting, lambda f, m: share(0.97 * f, m))
+    assembled = assemble(searched, setting.buckets, level.name, toolchain.compiler.version)
+    share(0.97, f"{len(assembled.candidates)} kernels", "build")
+    source = {c.name: kernels_source([c], setting.dims) for c in assembled.candidates}
+    kernels = setting.build(kernels_source(assembled.candidates, setting.dims))
+    return _Built(level, setting, searched, assembled, kernels, source)
+
+
+def _attest(
+    root: Path,
+    options: CompileOptions,
+    context: int,
+    graph: Graph,
+    toolchain: Toolchain,
+    built: Sequence[_Built],
+    weights: CheckpointWeights,
+    digests: Mapping[str, str],
+) -> Receipt:
+    """Prove each level of the finished artifact, and say what went into it.
+
+    Raises:
+        ArtifactDisagrees: a level does not compute what its definitions say.
+    """
+    levels = {}
+    for b in built:
+        error = prove(root, b.searched.arrangement, weights.read_buffer, options.dtype, b.level.name)
+        sources = {name: text_digest(source) for name, source in b.source.items()}
+        levels[b.level.name] = LevelReceipt(
+            file_digest(b.kernels), sources, f"{error:.3e}", f"{TOLERANCE[options.dtype]:.3e}"
+        )
+    return Receipt(
+        compiler=VERSION,
+        toolchain=toolchain.compiler.version,
+        options=_attested(options, context),
+        graph=text_digest(print_graph(graph)),
+        weights=digests,
+        levels=levels,
+    )
+
+
+def _attested(options: CompileOptions, context: int) -> Mapping[str, str]:
+    """The options that decide what is computed and how hard was searched."""
+    names = ("dtype", "budget", "target", "seed", "max_batched_tokens", "max_sequences")
+    return {name: str(getattr(options, name)) for name in names} | {"max_context": str(context)}
+
+
+def _levels(options: CompileOptions) -> tuple[Level, ...]:
+    """The levels to build for, least demanding first. They must run here: candidates are gated by running."""
     features = host_features()
     if options.level is None:
-        return best_level(features)
+        return (best_level(features),)
     try:
-        level = level_named(options.level)
+        asked = {level_named(name.strip()) for name in options.level.split(",")}
     except CompilerError as error:
         raise BadOption(str(error)) from error
-    if level.required & ~features:
-        lacking = (level.required & ~features).name
-        raise BadOption(
-            f"level {level.name} needs {lacking}, which this CPU lacks; compile on one that has it"
-        )
-    return level
+    for level in asked:
+        if level.required & ~features:
+            lacking = (level.required & ~features).name
+            raise BadOption(
+                f"level {level.name} needs {lacking}, which this CPU lacks; compile on one that has it"
+            )
+    return tuple(level for level in LEVELS if level in asked)
 
 
 def _effort(budget: str | float) -> Effort:
@@ -183,21 +206,6 @@ def _effort(budget: str | float) -> Effort:
     except ValueError as error:
         raise BadOption(f"budget {budget!r} is none of {', '.join(EFFORTS)}, nor seconds") from error
     return EFFORTS["none"] if seconds < 10 else EFFORTS["quick"] if seconds < 180 else EFFORTS["full"]
-
-
-def _graph(config: ModelConfig, options: CompileOptions, context: int) -> Graph:
-    if options.dtype not in _DTYPES:
-        raise BadOption(f"dtype {options.dtype!r} is none of {', '.join(_DTYPES)}")
-    if options.target != "cpu":
-        raise BadOption(
-            f"target {options.target!r} is not built by this function; see `candela compile --help`"
-        )
-    limits = StepLimits(options.max_batched_tokens, options.max_sequences)
-    graph = build_llama(
-        config, dtype=options.dtype, max_context=context, block_size=BLOCK_SIZE, limits=limits
-    )
-    verify(graph)
-    return graph
 
 
 def _setting(
@@ -220,7 +228,7 @@ def _setting(
         build=lambda source: _build(toolchain, source, level, should_stop),
         should_stop=should_stop,
         is_busy=is_busy,
-        has_tiles=Feature.AMX_BF16 in level.required and options.dtype == "bf16",
+        has_tiles=has_tiles(level, options),
     )
 
 
@@ -240,53 +248,23 @@ def _dims(graph: Graph, order: tuple[str, ...]) -> list[DimRange]:
     return [DimRange(n, found[n].low, found[n].high) for n in order]
 
 
-def _facts(config: ModelConfig, options: CompileOptions, context: int) -> ModelFacts:
-    kv = KvGeometry(
-        config.num_hidden_layers, config.num_key_value_heads, config.head_dim, _DTYPES[options.dtype]
-    )
-    return ModelFacts(
-        config.vocab_size, context, BLOCK_SIZE, options.max_batched_tokens, options.max_sequences, kv
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """The graph's weights in their element types: the checkpoint's tensors, and the tables that are
-    computed.
-    """
-
-    checkpoint: Weights
-    graph: Graph
-    tables: Mapping[str, npt.NDArray[np.float32]]
-
-    def read(self, name: str) -> npt.NDArray[Any]:
-        if name in self.tables:
-            return np.asarray(self.tables[name], dtype=np.float32)
-        is_bf16 = self.graph.weights[name].dtype is DType.BF16
-        return self.checkpoint.bf16(name) if is_bf16 else self.checkpoint.f32(name)
-
-
 def _report(
-    start: float,
-    options: CompileOptions,
-    level: Level,
-    toolchain: Toolchain,
-    searched: SearchedProgram,
-    assembled: Assembled,
-    facts: ModelFacts,
+    start: float, options: CompileOptions, toolchain: Toolchain, built: Sequence[_Built], facts: ModelFacts
 ) -> CompileReport:
-    records = [r for t in searched.tuned.values() for r in t.records]
+    best = built[-1]
+    searched = best.searched
+    records = [r for b in built for t in b.searched.tuned.values() for r in t.records]
     return CompileReport(
         seconds=round(time.perf_counter() - start, 3),
         target=options.target,
-        level=level.name,
+        level=best.level.name,
         compiler=toolchain.compiler.version,
         definitions=len(searched.instances),
         distinct=len(searched.tuned),
         candidates=len(records),
         refused=sum(bool(r.refusal) for r in records),
-        memory=arena_report(assembled.arena),
+        memory=arena_report(best.assembled.arena),
         model=asdict(facts),
         kernels=tuple(asdict(r) for r in records),
-        moves=tuple(asdict(m) for m in searched.moves),
+        moves=tuple(asdict(m) for b in built for m in b.searched.moves),
     )

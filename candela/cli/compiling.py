@@ -34,6 +34,10 @@ def compile_checkpoint(
         str | None, typer.Option(help="What to compile for: cpu, or a GPU such as cuda-sm90.")
     ] = None,
     max_context: Annotated[int | None, typer.Option(help="Longest context to compile for.")] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(help="CPU levels, comma-separated, e.g. x86-64-v3,x86-64-v4. Default: this CPU's best."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a checkpoint into an artifact, without the platform."""
@@ -42,7 +46,10 @@ def compile_checkpoint(
     if target not in (None, "cpu"):
         if budget is not None:
             raise typer.BadParameter("kernels for a GPU are not searched here: leave --budget out")
+        if level is not None:
+            raise typer.BadParameter("levels are those of CPUs: leave --level out")
         return _compile_kernels(path, out, chosen, as_json=as_json)
+    chosen["level"] = level
     report = _compile(path, out, {key: value for key, value in chosen.items() if value is not None})
     if as_json:
         return print_json(report)
