@@ -16,7 +16,7 @@ from compiler.errors import CompilerError
 from compiler.ir.dtype import to_numpy_storage
 from compiler.ir.graph import Graph, Node, verify
 from compiler.lower.weight_views import store_views
-from compiler.options import CompileOptions, Workshop, effort_of, level_of, setting_of, toolchain_of
+from compiler.options import CompileOptions, Workshop, effort_of, levels_of, setting_of, toolchain_of
 from compiler.runtime.graph_program import GraphParts, GraphProgram, Signature
 from compiler.search.program import kernels_source, search
 
@@ -52,7 +52,7 @@ def compile_graph(
     options = options or CompileOptions()
     verify(graph)
     _check(graph, weights)
-    level, toolchain = level_of(options), toolchain_of(options)
+    level, toolchain = levels_of(options)[-1], toolchain_of(options)
     lying = store_views(graph)
     bucket = whole_bucket(graph, sizes or {})
     with tempfile.TemporaryDirectory(prefix="candela-search-") as folder:

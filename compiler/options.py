@@ -13,7 +13,7 @@ from compiler.errors import CompilerError
 from compiler.fingerprint import environment
 from compiler.ir.graph import Graph
 from compiler.measure.journal import Journal
-from compiler.runtime.cpu import Feature, Level, best_level, host_features, level_named
+from compiler.runtime.cpu import LEVELS, Feature, Level, best_level, host_features, level_named
 from compiler.search.cache import SearchCache
 from compiler.search.candidates import Bucket
 from compiler.search.kept import Kept
@@ -29,8 +29,9 @@ class BadOption(CompilerError):
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """What to compile for. `budget` is "none", "quick", "full", or seconds; `level` None takes this CPU's
-    best. `compiler` is a C++ compiler's command; None looks for one. With a `journal` a compile that was
-    broken off goes on where it ended, and one that was complete gives the same bytes.
+    best, and may name several, comma-separated, for one artifact that runs on more CPUs. `compiler` is a C++
+    compiler's command; None looks for one. With a `journal` a compile that was broken off goes on where it
+    ended, and one that was complete gives the same bytes.
     """
 
     dtype: str = "bf16"
@@ -71,25 +72,31 @@ class Workshop:
             raise Stopped("the compile was stopped") from error
 
 
-def level_of(options: CompileOptions) -> Level:
-    """The level to build for. It must run here, as candidates are gated by running them.
+def levels_of(options: CompileOptions) -> tuple[Level, ...]:
+    """The levels to build for, least demanding first. They must run here: candidates are gated by running.
 
     Raises:
         BadOption: there is no such level, or this CPU lacks it.
     """
     features = host_features()
     if options.level is None:
-        return best_level(features)
+        return (best_level(features),)
     try:
-        level = level_named(options.level)
+        asked = {level_named(name.strip()) for name in options.level.split(",")}
     except CompilerError as error:
         raise BadOption(str(error)) from error
-    if level.required & ~features:
-        lacking = (level.required & ~features).name
-        raise BadOption(
-            f"level {level.name} needs {lacking}, which this CPU lacks; compile on one that has it"
-        )
-    return level
+    for level in asked:
+        if level.required & ~features:
+            lacking = (level.required & ~features).name
+            raise BadOption(
+                f"level {level.name} needs {lacking}, which this CPU lacks; compile on one that has it"
+            )
+    return tuple(level for level in LEVELS if level in asked)
+
+
+def has_tiles(level: Level, options: CompileOptions) -> bool:
+    """Whether the level multiplies bf16 on matrix tiles: what meets a bf16 weight is rounded to bf16 then."""
+    return Feature.AMX_BF16 in level.required and options.dtype == "bf16"
 
 
 def effort_of(budget: str | float) -> Effort:
@@ -118,8 +125,8 @@ def setting_of(
 ) -> Setting:
     """What the search of `graph` runs in."""
     threads, level = options.threads or os.cpu_count() or 1, workshop.level
-    has_tiles = Feature.AMX_BF16 in level.required and options.dtype == "bf16"
-    told = environment(level, workshop.toolchain.compiler.version, threads, has_tiles=has_tiles)
+    on_tiles = has_tiles(level, options)
+    told = environment(level, workshop.toolchain.compiler.version, threads, has_tiles=on_tiles)
     return Setting(
         dims=tuple(s.name for s in graph.symbols),
         buckets=buckets,
@@ -130,7 +137,7 @@ def setting_of(
         build=workshop.build,
         should_stop=workshop.should_stop,
         is_busy=workshop.is_busy,
-        has_tiles=has_tiles,
+        has_tiles=on_tiles,
         environment=told,
         journal=workshop.journal,
         cache=SearchCache(_cache_dir(options) / "search", told),

@@ -1,53 +1,44 @@
 """The table of contents: a checkpoint becomes an artifact.
 
-inspect -> graph -> search (define, saturate, form, print, build, gate, measure)
-        -> assemble -> build -> pack -> write -> prove
+inspect -> graph -> for each CPU level: search (define, saturate, form, print, build, gate, measure),
+        assemble, build -> pack -> prove -> write
 """
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from compiler.artifact.manifest import DimRange, KvGeometry, ModelFacts
+from compiler.artifact.manifest import DimRange, Manifest, ModelFacts
+from compiler.artifact.receipt import LevelReceipt, Receipt, array_digest, file_digest, text_digest
 from compiler.artifact.writer import ArtifactWriter
 from compiler.assemble import Assembled, arena_report, assemble
 from compiler.buckets import step_buckets
-from compiler.checkpoint import ModelConfig, inspect_directory
+from compiler.checkpoint import inspect_directory
 from compiler.codegen.toolchain import Toolchain
-from compiler.errors import CompilerError
-from compiler.ir.dtype import DType
-from compiler.ir.graph import Graph, verify
-from compiler.lower.weight_views import StoredWeights, store_views
+from compiler.ir.graph import Graph
+from compiler.ir.text import print_graph
 from compiler.measure.journal import Journal
+from compiler.model import CheckpointWeights, build_graph, model_facts, opened_weights
 from compiler.options import (
     BadOption,
     CompileOptions,
     Workshop,
     effort_of,
-    level_of,
+    levels_of,
     setting_of,
     toolchain_of,
 )
-from compiler.prove import prove
+from compiler.prove import TOLERANCE, prove
 from compiler.runtime.cpu import Level
-from compiler.search.program import SearchedProgram, Stopped, kernels_source, search
-from compiler.zoo import StepLimits, build_step, step_tables
-from compiler.zoo.weights import Weights, open_weights
+from compiler.search.program import Effort, SearchedProgram, Setting, Stopped, kernels_source, search
 
 VERSION = "1"
 """Part of every cache key: raised when the same input may give another artifact."""
 
-BLOCK_SIZE = 16
-_DTYPES = {"f32": DType.F32, "bf16": DType.BF16}
 __all__ = ["BadOption", "CompileOptions", "CompileReport", "Progress", "Stopped", "compile_checkpoint"]
 
 
@@ -104,62 +95,137 @@ def compile_checkpoint(
     on_progress(Progress("inspect", 0.0, "reading headers"))
     info = inspect_directory(checkpoint)
     context = options.max_context or info.config.max_position_embeddings
-    lying = store_views(_graph(info.config, options, context))
+    lying = build_graph(info.config, options)
+    levels, toolchain = levels_of(options), toolchain_of(options)
     graph = lying.graph
-    level = level_of(options)
-    toolchain = toolchain_of(options)
-
-    def report(fraction: float, message: str) -> None:
-        on_progress(Progress("search", 0.02 + 0.78 * fraction, message))
-
-    with tempfile.TemporaryDirectory(prefix="candela-search-") as work, Journal(options.journal) as journal:
-        workshop = Workshop(Path(work), toolchain, level, should_stop, is_busy, journal)
-        setting = setting_of(graph, step_buckets(graph), options, effort, workshop)
-        searched = search(graph, setting, report)
-    assembled = assemble(searched, setting.buckets, level.name, toolchain.compiler.version)
-    on_progress(Progress("build", 0.82, f"{len(assembled.candidates)} kernels"))
-    source = kernels_source(assembled.candidates, setting.dims)
-    kernels = setting.build(source)
-    facts = _facts(info.config, options, context)
-    made = _report(options, level, toolchain, searched, assembled, facts)
-    with open_weights(info) as opened:
-        weights = _Weights(opened, lying, step_tables(info.config, context))
+    built = []
+    with Journal(options.journal) as journal:
+        for number, level in enumerate(levels):
+            share = _Share(on_progress, number, len(levels), level.name)
+            work = _Work(options, effort, toolchain, level, journal, should_stop, is_busy)
+            built.append(work.build(graph, share))
+    facts = model_facts(info.config, options)
+    made = _report(options, toolchain, built, facts)
+    uses = {use.name: use for b in built for use in b.assembled.weights}
+    with opened_weights(info, lying, options) as weights:
+        digests: dict[str, str] = {}
         with ArtifactWriter(out_dir) as writer:
-            for number, use in enumerate(assembled.weights):
+            for number, use in enumerate(uses.values()):
                 if should_stop():
                     raise Stopped("the compile was stopped")
-                writer.add_weight(use.name, weights.read(use.weight), use.layout)
-                fraction = 0.84 + 0.1 * number / len(assembled.weights)
+                values = weights.read(use.weight)
+                if use.weight not in digests:
+                    digests[use.weight] = array_digest(values)
+                writer.add_weight(use.name, values, use.layout)
+                fraction = 0.84 + 0.1 * number / len(uses)
                 on_progress(Progress("pack", fraction, use.weight[:80]))
-            writer.add_kernels(level.name, kernels)
+            for b in built:
+                writer.add_kernels(b.level.name, b.kernels)
             writer.add_report(asdict(made))
-            dims = _dims(graph, setting.dims)
-            writer.finish(target=options.target, dims=dims, model=facts, programs=[assembled.program])
-        on_progress(Progress("prove", 0.95, "comparing the artifact with its definitions"))
-        _prove_or_remove(out_dir, searched, weights, options.dtype)
+
+            def prove(root: Path, manifest: Manifest) -> Receipt:
+                on_progress(Progress("prove", 0.95, "comparing the artifact with its definitions"))
+                return _attest(root, options, context, graph, toolchain, built, weights, digests)
+
+            writer.finish(
+                target=options.target,
+                dims=_dims(graph, built[0].setting.dims),
+                model=facts,
+                programs=[b.assembled.program for b in built],
+                prove=prove,
+            )
     on_progress(Progress("done", 1.0, f"{time.perf_counter() - start:.0f} s"))
     return made
 
 
-def _prove_or_remove(out_dir: Path, searched: SearchedProgram, weights: _Weights, dtype: str) -> None:
-    try:
-        prove(out_dir, searched, lambda buffer: weights.read(buffer.removeprefix("w:")), dtype)
-    except CompilerError:
-        shutil.rmtree(out_dir)
-        raise
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """One CPU level, searched, assembled and compiled."""
+
+    level: Level
+    setting: Setting
+    searched: SearchedProgram
+    assembled: Assembled
+    kernels: Path
+    source: Mapping[str, str]
 
 
-def _graph(config: ModelConfig, options: CompileOptions, context: int) -> Graph:
-    if options.dtype not in _DTYPES:
-        raise BadOption(f"dtype {options.dtype!r} is none of {', '.join(_DTYPES)}")
-    if options.target != "cpu":
-        raise BadOption(
-            f"target {options.target!r} is not built by this function; see `candela compile --help`"
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """One level's part of the progress of all searches."""
+
+    on_progress: Callable[[Progress], None]
+    number: int
+    count: int
+    level: str
+
+    def __call__(self, fraction: float, message: str, stage: str = "search") -> None:
+        caption = message if self.count == 1 else f"{self.level}: {message}"
+        self.on_progress(Progress(stage, 0.02 + 0.8 * (self.number + fraction) / self.count, caption))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What it takes to build one level."""
+
+    options: CompileOptions
+    effort: Effort
+    toolchain: Toolchain
+    level: Level
+    journal: Journal
+    should_stop: Callable[[], bool]
+    is_busy: Callable[[], bool]
+
+    def build(self, graph: Graph, share: _Share) -> _Built:
+        with tempfile.TemporaryDirectory(prefix="candela-search-") as folder:
+            shop = Workshop(
+                Path(folder), self.toolchain, self.level, self.should_stop, self.is_busy, self.journal
+            )
+            setting = setting_of(graph, step_buckets(graph), self.options, self.effort, shop)
+            searched = search(graph, setting, lambda f, m: share(0.97 * f, m))
+        assembled = assemble(searched, setting.buckets, self.level.name, self.toolchain.compiler.version)
+        share(0.97, f"{len(assembled.candidates)} kernels", "build")
+        source = {c.name: kernels_source([c], setting.dims) for c in assembled.candidates}
+        kernels = setting.build(kernels_source(assembled.candidates, setting.dims))
+        return _Built(self.level, setting, searched, assembled, kernels, source)
+
+
+def _attest(
+    root: Path,
+    options: CompileOptions,
+    context: int,
+    graph: Graph,
+    toolchain: Toolchain,
+    built: Sequence[_Built],
+    weights: CheckpointWeights,
+    digests: Mapping[str, str],
+) -> Receipt:
+    """Prove each level of the finished artifact, and say what went into it.
+
+    Raises:
+        ArtifactDisagrees: a level does not compute what its definitions say.
+    """
+    levels = {}
+    for b in built:
+        error = prove(root, b.searched.arrangement, weights.read_buffer, options.dtype, b.level.name)
+        sources = {name: text_digest(source) for name, source in b.source.items()}
+        levels[b.level.name] = LevelReceipt(
+            file_digest(b.kernels), sources, f"{error:.3e}", f"{TOLERANCE[options.dtype]:.3e}"
         )
-    limits = StepLimits(options.max_batched_tokens, options.max_sequences)
-    graph = build_step(config, dtype=options.dtype, max_context=context, block_size=BLOCK_SIZE, limits=limits)
-    verify(graph)
-    return graph
+    return Receipt(
+        compiler=VERSION,
+        toolchain=toolchain.compiler.version,
+        options=_attested(options, context),
+        graph=text_digest(print_graph(graph)),
+        weights=digests,
+        levels=levels,
+    )
+
+
+def _attested(options: CompileOptions, context: int) -> Mapping[str, str]:
+    """The options that decide what is computed and how hard was searched."""
+    names = ("dtype", "budget", "target", "seed", "max_batched_tokens", "max_sequences")
+    return {name: str(getattr(options, name)) for name in names} | {"max_context": str(context)}
 
 
 def _dims(graph: Graph, order: tuple[str, ...]) -> list[DimRange]:
@@ -167,53 +233,23 @@ def _dims(graph: Graph, order: tuple[str, ...]) -> list[DimRange]:
     return [DimRange(n, found[n].low, found[n].high) for n in order]
 
 
-def _facts(config: ModelConfig, options: CompileOptions, context: int) -> ModelFacts:
-    kv = KvGeometry(
-        config.num_hidden_layers, config.num_key_value_heads, config.head_dim, _DTYPES[options.dtype]
-    )
-    return ModelFacts(
-        config.vocab_size, context, BLOCK_SIZE, options.max_batched_tokens, options.max_sequences, kv
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """The graph's weights in their element types and as they lie: the checkpoint's tensors, and the tables
-    that are computed.
-    """
-
-    checkpoint: Weights
-    lying: StoredWeights
-    tables: Mapping[str, npt.NDArray[np.float32]]
-
-    def read(self, name: str) -> npt.NDArray[Any]:
-        if name in self.tables:
-            return np.asarray(self.tables[name], dtype=np.float32)
-        is_bf16 = self.lying.graph.weights[name].dtype is DType.BF16
-        return self.lying.stored(name, self.checkpoint.bf16(name) if is_bf16 else self.checkpoint.f32(name))
-
-
 def _report(
-    options: CompileOptions,
-    level: Level,
-    toolchain: Toolchain,
-    searched: SearchedProgram,
-    assembled: Assembled,
-    facts: ModelFacts,
+    options: CompileOptions, toolchain: Toolchain, built: Sequence[_Built], facts: ModelFacts
 ) -> CompileReport:
-    records = [r for t in searched.tuned.values() for r in t.records]
+    best = built[-1]
+    records = [r for b in built for t in b.searched.tuned.values() for r in t.records]
     return CompileReport(
-        seconds=round(searched.seconds, 3),
-        first_valid_s=round(searched.first_s, 3),
+        seconds=round(best.searched.seconds, 3),
+        first_valid_s=round(built[0].searched.first_s, 3),
         target=options.target,
-        level=level.name,
+        level=best.level.name,
         compiler=toolchain.compiler.version,
-        definitions=len(searched.instances),
-        distinct=len(searched.tuned),
+        definitions=len(best.searched.instances),
+        distinct=len(best.searched.tuned),
         candidates=len(records),
         refused=sum(bool(r.refusal) for r in records),
-        memory=arena_report(assembled.arena),
+        memory=arena_report(best.assembled.arena),
         model=asdict(facts),
         kernels=tuple(asdict(r) for r in records),
-        moves=tuple(asdict(m) for m in searched.moves),
+        moves=tuple(asdict(m) for b in built for m in b.searched.moves),
     )

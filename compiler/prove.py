@@ -22,12 +22,12 @@ from compiler.ir.dtype import DType, round_to_bf16, to_numpy_storage
 from compiler.lower.definitions import Definition
 from compiler.lower.interpret import interpret
 from compiler.runtime import StepBatch, load_program
-from compiler.search.program import SearchedProgram
+from compiler.search.arrange import Arrangement
 
 Array = npt.NDArray[Any]
 WeightReader = Callable[[str], Array]
 
-_TOLERANCE = {"f32": 2e-4, "bf16": 4e-2}
+TOLERANCE = {"f32": 2e-4, "bf16": 4e-2}
 """Of the largest logit. Both sides round to bf16 at the same points; a tie that falls otherwise moves the
 rest.
 """
@@ -46,23 +46,23 @@ class ArtifactDisagrees(CompilerError):
 
 @dataclass(slots=True)
 class _Reference:
-    """Runs a searched program's definitions on arrays, in their order."""
+    """Runs a program's definitions on arrays, in their order."""
 
-    searched: SearchedProgram
+    arranged: Arrangement
     read_weight: WeightReader
     caches: dict[str, Array] = field(default_factory=dict)
 
     def step(self, inputs: Mapping[str, Array], dims: Mapping[str, int]) -> Array:
         """The graph's logits; caches are kept for the next step."""
         values: dict[str, Array] = {f"in:{name}": array for name, array in inputs.items()}
-        for name, node in self.searched.graph.inputs.items():
+        for name, node in self.arranged.graph.inputs.items():
             if name not in inputs:
                 shape = tuple(bind(s, dims) for s in node.shape)
                 values[f"in:{name}"] = self.caches.setdefault(
                     name, np.zeros(shape, to_numpy_storage(node.dtype))
                 )
         last = ""
-        for group in self.searched.plan:
+        for group in self.arranged.plan:
             for definition in group:
                 self._define(definition, values, dims)
                 last = definition.name
@@ -81,17 +81,26 @@ class _Reference:
         values[d.name] = target
 
 
-def prove(artifact: Path, searched: SearchedProgram, read_weight: WeightReader, dtype: str) -> float:
-    """Run a prompt and one more token through the artifact and through the definitions.
-
-    Returns the largest difference of a logit, relative to the largest logit.
+def prove(artifact: Path, arranged: Arrangement, read_weight: WeightReader, dtype: str, level: str) -> float:
+    """`achieved_error`, refused where it is beyond what rounding explains.
 
     Raises:
-        ArtifactDisagrees: it is beyond what rounding explains.
+        ArtifactDisagrees: it is.
     """
-    reference = _Reference(searched, read_weight)
+    error = achieved_error(artifact, arranged, read_weight, level)
+    if not error <= TOLERANCE[dtype]:
+        raise ArtifactDisagrees(error, TOLERANCE[dtype])
+    return error
+
+
+def achieved_error(artifact: Path, arranged: Arrangement, read_weight: WeightReader, level: str) -> float:
+    """Run a prompt and one more token through a level of the artifact and through the definitions.
+
+    Returns the largest difference of a logit, relative to the largest logit.
+    """
+    reference = _Reference(arranged, read_weight)
     worst = 0.0
-    program = load_program(artifact, kv_blocks=2)
+    program = load_program(artifact, kv_blocks=2, level=level)
     try:
         for start, count in ((0, _PROMPT), (_PROMPT, 1)):
             batch = _batch(start, count, program.vocab_size)
@@ -101,8 +110,6 @@ def prove(artifact: Path, searched: SearchedProgram, read_weight: WeightReader, 
             worst = max(worst, float(np.abs(got - wanted).max()) / scale)
     finally:
         program.close()
-    if not worst <= _TOLERANCE[dtype]:
-        raise ArtifactDisagrees(worst, _TOLERANCE[dtype])
     return worst
 
 

@@ -40,6 +40,10 @@ def compile_checkpoint(
         Path | None,
         typer.Option(help="A file that lets a compile that was broken off go on.", dir_okay=False),
     ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(help="CPU levels, comma-separated, e.g. x86-64-v3,x86-64-v4. Default: this CPU's best."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a checkpoint into an artifact, without the platform."""
@@ -49,10 +53,10 @@ def compile_checkpoint(
     if target not in (None, "cpu"):
         if budget is not None:
             raise typer.BadParameter("kernels for a GPU are not searched here: leave --budget out")
-        if journal is not None:
-            raise typer.BadParameter("kernels for a GPU are not searched here: leave --journal out")
+        if journal is not None or level is not None:
+            raise typer.BadParameter("kernels for a GPU are not searched here: no --journal, no --level")
         return _compile_kernels(path, out, chosen, as_json=as_json)
-    chosen["journal"] = journal
+    chosen |= {"journal": journal, "level": level}
     report = _compile(path, out, {key: value for key, value in chosen.items() if value is not None})
     if as_json:
         return print_json(report)

@@ -42,6 +42,8 @@ COMMANDS: Mapping[str, Entry] = {
     "compile": Entry("compiling", "app", "Compile a checkpoint into an artifact, without the platform."),
     "run": Entry("running", "run_app", "Generate text with a compiled artifact, without the platform."),
     "bench": Entry("running", "bench_app", "Measure a compiled artifact on the standard workloads."),
+    "verify": Entry("attesting", "verify_app", "Check again what a compiled artifact attests about itself."),
+    "sign": Entry("attesting", "sign_app", "Sign a compiled artifact with an ed25519 key."),
 }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from compiler.artifact.errors import ArtifactError
 from compiler.artifact.layouts import WeightLayout, packed_dtype, packed_nbytes
 from compiler.artifact.manifest import (
+    RECEIPT_FILE,
     REPORT_FILE,
     Bucket,
     Buffer,
@@ -28,7 +29,8 @@ TOKENS_DIM = "T"
 """The dim that buckets cut, without gaps."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
-_FILE = re.compile(r"(?:kernels|weights)/[A-Za-z0-9][A-Za-z0-9._-]{0,199}|" + re.escape(REPORT_FILE))
+_BESIDE = "|".join(map(re.escape, (REPORT_FILE, RECEIPT_FILE)))
+_FILE = re.compile(r"(?:kernels|weights)/[A-Za-z0-9][A-Za-z0-9._-]{0,199}|" + _BESIDE)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MAX_BYTES = 1 << 48
 _MAX_RANK = 8

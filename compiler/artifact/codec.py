@@ -28,9 +28,7 @@ T = TypeVar("T")
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The text of `manifest.json`: canonical, so that equal manifests have equal bytes."""
-    body = _plain(manifest)
-    document = {"format": FORMAT, "version": VERSION, "digest": _digest(body), "body": body}
-    return _canonical(document) + b"\n"
+    return encode_body(manifest, FORMAT, VERSION)
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -40,26 +38,42 @@ def decode_manifest(data: bytes) -> Manifest:
         ArtifactError: another format or version, a damaged digest, or a field that is missing, unknown or of
             the wrong type.
     """
-    document = _parse(data)
-    if document.get("format") != FORMAT or document.get("version") != VERSION:
-        raise ArtifactError(f"not a {FORMAT} of version {VERSION}", where=MANIFEST_FILE)
+    return decode_body(data, Manifest, FORMAT, VERSION, MANIFEST_FILE)
+
+
+def encode_body(value: object, kind: str, version: int) -> bytes:
+    """A value of the manifest's kinds as a document of its own: canonical, with a digest over its body."""
+    body = _plain(value)
+    return _canonical({"format": kind, "version": version, "digest": _digest(body), "body": body}) + b"\n"
+
+
+def decode_body(data: bytes, expected: type[T], kind: str, version: int, where: str) -> T:
+    """What `encode_body` wrote.
+
+    Raises:
+        ArtifactError: another format or version, a damaged digest, or a field that is missing, unknown or of
+            the wrong type.
+    """
+    document = _parse(data, where)
+    if document.get("format") != kind or document.get("version") != version:
+        raise ArtifactError(f"not a {kind} of version {version}", where=where)
     body = document.get("body")
     if set(document) != {"format", "version", "digest", "body"} or document["digest"] != _digest(body):
-        raise ArtifactError("its digest does not match its content", where=MANIFEST_FILE)
-    return _typed(Manifest, body, MANIFEST_FILE)
+        raise ArtifactError("its digest does not match its content", where=where)
+    return _typed(expected, body, where)
 
 
-def _parse(data: bytes) -> dict[str, object]:
+def _parse(data: bytes, where: str) -> dict[str, object]:
     if len(data) > MAX_MANIFEST_BYTES:
-        raise ArtifactError(f"{len(data)} bytes are too many", where=MANIFEST_FILE)
+        raise ArtifactError(f"{len(data)} bytes are too many", where=where)
     try:
         document = json.loads(
             data.decode(), object_pairs_hook=_unique, parse_float=_no_number, parse_constant=_no_number
         )
     except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"not valid JSON: {str(error)[:200]}", where=MANIFEST_FILE) from None
+        raise ArtifactError(f"not valid JSON: {str(error)[:200]}", where=where) from None
     if not isinstance(document, dict):
-        raise ArtifactError("not a JSON object", where=MANIFEST_FILE)
+        raise ArtifactError("not a JSON object", where=where)
     return document
 
 

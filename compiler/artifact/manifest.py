@@ -133,6 +133,7 @@ class Manifest:
 
 MANIFEST_FILE = "manifest.json"
 REPORT_FILE = "report.json"
+RECEIPT_FILE = "receipt.json"
 
 
 def kernels_path(level: str) -> str:

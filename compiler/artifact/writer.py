@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -24,6 +24,7 @@ from compiler.artifact.errors import ArtifactError
 from compiler.artifact.layouts import WeightLayout, packed_dtype
 from compiler.artifact.manifest import (
     MANIFEST_FILE,
+    RECEIPT_FILE,
     REPORT_FILE,
     DimRange,
     FileEntry,
@@ -33,6 +34,7 @@ from compiler.artifact.manifest import (
     Weight,
     kernels_path,
 )
+from compiler.artifact.receipt import Receipt, encode_receipt
 from compiler.codegen.layout import pack_chunks
 from compiler.ir.dtype import DType
 
@@ -94,9 +96,18 @@ class ArtifactWriter:
         self._put(REPORT_FILE, json.dumps(report, indent=1, sort_keys=True).encode() + b"\n")
 
     def finish(
-        self, *, target: str, dims: Sequence[DimRange], model: ModelFacts, programs: Sequence[LevelProgram]
+        self,
+        *,
+        target: str,
+        dims: Sequence[DimRange],
+        model: ModelFacts,
+        programs: Sequence[LevelProgram],
+        prove: Callable[[Path, Manifest], Receipt] | None = None,
     ) -> Manifest:
         """Close the weights, write the manifest, and move the artifact to its destination.
+
+        `prove` sees the artifact where it still lies aside; what it attests becomes the receipt, and what it
+        raises leaves nothing behind.
 
         Raises:
             ArtifactError: the manifest would contradict itself; nothing appears then.
@@ -105,6 +116,9 @@ class ArtifactWriter:
         weights = tuple(_in_file(w, names[w.layout]) for w in self._weights)
         manifest = Manifest(target, tuple(dims), model, self._files, weights, tuple(programs))
         check_manifest(manifest)
+        if prove is not None:
+            (self._root / MANIFEST_FILE).write_bytes(encode_manifest(manifest))
+            self._put(RECEIPT_FILE, encode_receipt(prove(self._root, manifest)))
         (self._root / MANIFEST_FILE).write_bytes(encode_manifest(manifest))
         os.chmod(self._root, 0o755)
         _replace(self._destination, self._root)

@@ -10,6 +10,7 @@ from types import EllipsisType
 from typing import TypeAlias
 
 from compiler.errors import DTypeError, GraphError, ShapeError
+from compiler.frontend.origin import calling_line
 from compiler.frontend.promotion import DEFAULT_FLOAT, Rank, result_dtype, scalar_dtype
 from compiler.frontend.shapes import (
     SliceSpec,
@@ -318,7 +319,8 @@ class Tensor:
         if any(x.builder is not self.builder for x in operands):
             raise ShapeError("the operands belong to different graphs")
         nodes = tuple(x.node for x in operands)
-        return Tensor(self.builder, self.builder.node(op, nodes, attr, shape=shape, dtype=dtype))
+        made = self.builder.node(op, nodes, attr, shape=shape, dtype=dtype, source=calling_line())
+        return Tensor(self.builder, made)
 
 
 Operand: TypeAlias = Tensor | Scalar

@@ -23,6 +23,7 @@ class Node:
 
     `attr` by op: INPUT/WEIGHT the name; CONST the scalar; PERMUTE axes (out axis d reads in axis axes[d]);
     EXPAND the position of the new axis; SLICE (axis, start, step); SUM/MAX the axis; None for all others.
+    `source` says which line of a model asked for it ("compiler.nn.mlp:21"), and is no part of its meaning.
     """
 
     op: Op
@@ -30,6 +31,7 @@ class Node:
     shape: Shape
     dtype: DType
     attr: Attr = None
+    source: str = ""
 
     def __repr__(self) -> str:
         attr = "" if self.attr is None else f"({self.attr})"
@@ -96,15 +98,17 @@ class GraphBuilder:
         *,
         shape: Shape | None = None,
         dtype: DType | None = None,
+        source: str = "",
     ) -> Node:
-        """The node of `op` over `inputs`; `shape` and `dtype` where the op's rule cannot tell them.
+        """The node of `op` over `inputs`; `shape` and `dtype` where the op's rule cannot tell them. Of equal
+        nodes the first one's `source` stays.
 
         Raises:
             ShapeError, DTypeError: the operands do not fit the op, or a name is taken by another leaf.
         """
         if op is Op.CONST:
             attr = canonical_constant(attr, dtype or DType.F32)
-        made = Node(op, inputs, *infer(op, inputs, attr, shape, dtype), attr)
+        made = Node(op, inputs, *infer(op, inputs, attr, shape, dtype), attr, source)
         key = (op, *map(id, inputs), made.shape, made.dtype, attr_key(attr))
         known = self._interned.setdefault(key, made)
         if op in (Op.INPUT, Op.WEIGHT) and self._names.setdefault(str(attr), known) is not known:

@@ -29,7 +29,7 @@ def narrow_operands(graph: Graph) -> Graph:
 
 
 def _copy(builder: GraphBuilder, node: Node, inputs: tuple[Node, ...]) -> Node:
-    return builder.node(node.op, inputs, node.attr, shape=node.shape, dtype=node.dtype)
+    return builder.node(node.op, inputs, node.attr, shape=node.shape, dtype=node.dtype, source=node.source)
 
 
 def _narrowed(builder: GraphBuilder, sides: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -51,5 +51,5 @@ def _through_bf16(builder: GraphBuilder, node: Node) -> Node:
         return _copy(builder, node, (_through_bf16(builder, node.inputs[0]),))
     if node.op is Op.CAST and node.inputs[0].dtype is DType.BF16:
         return node
-    narrow = builder.node(Op.CAST, (node,), dtype=DType.BF16)
-    return builder.node(Op.CAST, (narrow,), dtype=DType.F32)
+    narrow = builder.node(Op.CAST, (node,), dtype=DType.BF16, source=node.source)
+    return builder.node(Op.CAST, (narrow,), dtype=DType.F32, source=node.source)

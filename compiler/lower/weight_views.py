@@ -57,7 +57,9 @@ def store_views(graph: Graph) -> StoredWeights:
             made[node] = builder.weight(replaced[node], node.shape, node.dtype)
         elif node not in dropped:
             inputs = tuple(made[i] for i in node.inputs)
-            made[node] = builder.node(node.op, inputs, node.attr, shape=node.shape, dtype=node.dtype)
+            made[node] = builder.node(
+                node.op, inputs, node.attr, shape=node.shape, dtype=node.dtype, source=node.source
+            )
     outputs = {name: made[node] for name, node in graph.outputs.items()}
     return StoredWeights(Graph(outputs, graph.aliases), views)
 

@@ -58,6 +58,12 @@ def test_bench_prints_a_row_for_each_workload_that_fits(compiled: Path) -> None:
     assert all(row["out_tok_s"] > 0 and "host_ms_between_steps" in row for row in rows[1:])
 
 
+def test_the_receipt_of_a_compile_holds(compiled: Path) -> None:
+    done = candela("verify", str(compiled), "--json")
+    assert done.returncode == 0, done.stderr
+    assert [(f["check"], f["is_ok"]) for f in json.loads(done.stdout)] == [("files", True), ("kernels", True)]
+
+
 def test_a_folder_that_is_no_artifact_is_one_line(tmp_path: Path) -> None:
     done = candela("run", str(tmp_path), "--prompt", "Hi")
     assert done.returncode == 1
