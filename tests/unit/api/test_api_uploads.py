@@ -150,6 +150,21 @@ async def test_a_path_that_leaves_its_folder_is_refused_at_creation(
     assert "bad_name" in {p["code"] for p in error["problems"]}
 
 
+async def test_names_that_no_file_system_holds_together_are_all_refused_at_creation(
+    http: httpx.AsyncClient, checkpoint: Path
+) -> None:
+    body = announcement(checkpoint)
+    pairs = [("notes", "Notes/a.txt"), ("r/\u00e9.txt", "r/e\u0301.txt"), ("LICENSE", "license")]
+    alone = ["d/" + "ä" * 128, "x/" * 600 + "x", "a\u0085b", "tab\there", "no\u00a0break"]
+    for name in [*(name for pair in pairs for name in pair), *alone]:
+        body = with_file(body, name)
+    error = await refused(http, body)
+    found = {p["where"] for p in error["problems"]}
+    assert {second for _, second in pairs} <= found
+    assert {name[:200] for name in alone} <= found
+    assert not {first for first, _ in pairs} & found
+
+
 async def test_an_empty_file_is_refused_at_creation(http: httpx.AsyncClient, checkpoint: Path) -> None:
     error = await refused(http, with_file(announcement(checkpoint), "vocab.json", 0))
     assert error["code"] == "empty_file"
