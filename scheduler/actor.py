@@ -155,7 +155,8 @@ class Actor:
         if deployment.failure == failure:
             return
         with self.database.write() as conn:
-            deployments.set_deployment_failure(conn, deployment.id, failure, now)
+            revision_id = deployment.revision_id
+            deployments.set_deployment_failure(conn, deployment.id, failure, now, revision_id=revision_id)
 
     def _drop_lease(self, member: Member) -> None:
         """End the lease; when Redis is away it expires by itself, and the replica must go all the same."""

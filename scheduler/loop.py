@@ -83,7 +83,7 @@ class ControlLoop:
             return
         if isinstance(event, BecameReady):
             self.actor.ready(member, event)
-            self.reconciler.recovered(member.deployment_id)
+            self.reconciler.recovered(member)
             self.gauges.observe_cold_start(member.phases_s)
         elif isinstance(event, Exited):
             self._exited(member, event)

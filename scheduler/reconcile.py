@@ -27,9 +27,10 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of one deployment between ticks."""
+    """What is remembered of one deployment between ticks; failures, of its current revision only."""
 
     state: ScalingState
+    revision_id: str
     minimum: int = 0
     samples: tuple[Sample, ...] = ()
     backoff: Backoff = field(default_factory=Backoff)
@@ -82,8 +83,8 @@ class Reconciler:
         return found.starts
 
     def failed(self, member: Member, detail: str, now: float) -> None:
-        """A replica ended badly: slow down its deployment's next starts, and remember why."""
-        memory = self.memories.get(member.deployment_id)
+        """A replica ended badly: slow down its revision's next starts, and remember why."""
+        memory = self._memory_of(member)
         if memory is None:
             return
         ready_for_s = None if member.ready_at is None else now - member.ready_at
@@ -93,9 +94,9 @@ class Reconciler:
         else:
             memory.failure = Failure(SERVED_BEFORE, f"a replica failed: {detail}")
 
-    def recovered(self, deployment_id: str) -> None:
+    def recovered(self, member: Member) -> None:
         """A replica became ready: nothing is wrong any more. The back-off stays until one served for long."""
-        if (memory := self.memories.get(deployment_id)) is not None:
+        if (memory := self._memory_of(member)) is not None:
             memory.failure = None
 
     def keep_only(self, deployment_ids: frozenset[str]) -> None:
@@ -106,10 +107,18 @@ class Reconciler:
         memory = self.memories.get(deployment.id)
         if memory is None:
             existing = [m for m in self.actor.fleet.alive(deployment.id) if m.endpoint is not None]
-            memory = Memory(autoscaler.initial_state(len(existing), now))
+            memory = Memory(autoscaler.initial_state(len(existing), now), deployment.revision_id)
             self.memories[deployment.id] = memory
+        if memory.revision_id != deployment.revision_id:  # what failed before is not served any more
+            memory.revision_id = deployment.revision_id
+            memory.backoff, memory.failure, memory.is_sized = Backoff(), None, False
         memory.minimum = deployment.policy.min_replicas
         return memory
+
+    def _memory_of(self, member: Member) -> Memory | None:
+        """The memory that a replica's fate belongs to; None when another revision took its place."""
+        memory = self.memories.get(member.deployment_id)
+        return memory if memory is not None and memory.revision_id == member.revision_id else None
 
     def _config(self, deployment: Deployment) -> ScalingConfig:
         policy = deployment.policy
