@@ -20,6 +20,7 @@ from worker.workspace import Workspace
 log = structlog.get_logger()
 
 _FACTS = "facts.json"
+_MANIFEST = "manifest.json"
 _POINTER = "publication.json"
 
 
@@ -73,6 +74,16 @@ def find_build(blobs: BlobStore, tenant_id: str, build_key: str) -> PublishedBui
     return None
 
 
+def _listed(publication: Publication) -> list[tuple[str, str, int, str]]:
+    """Folder, name, size and sha256 of the files that no manifest lists: itself, and the tokenizer's."""
+    found = []
+    for file in publication.files:
+        folder, _, name = file.key.removeprefix(f"{publication.prefix}/").partition("/")
+        if folder == "tokenizer" or (folder, name) == ("artifact", _MANIFEST):
+            found.append((folder, name, file.size_bytes, file.sha256))
+    return found
+
+
 def _published(blobs: BlobStore, publication: Publication) -> PublishedBuild:
     with blobs.open(f"{publication.directory('build')}/{_FACTS}") as file:
         facts = BuildFacts(**json.load(file))
@@ -80,6 +91,6 @@ def _published(blobs: BlobStore, publication: Publication) -> PublishedBuild:
         publication.build_key,
         publication.directory("artifact"),
         publication.directory("tokenizer"),
-        facts.info,
+        {**facts.info, "files": _listed(publication)},
     )
     return PublishedBuild(build, facts, publication.is_winner)
