@@ -13,6 +13,7 @@ PlatformError
 ├── TooLarge                (413)
 ├── RateLimited             (429)
 ├── Overloaded              (503, retry later)
+├── ArtifactDamaged         stored bytes changed; shown on the deployment
 └── DeadlineExceeded        (504)
 """
 
@@ -102,6 +103,19 @@ class Overloaded(PlatformError):
     def __init__(self, message: str, *, retry_after_s: float = 2.0, code: str | None = None) -> None:
         super().__init__(message, code=code)
         self.retry_after_s = retry_after_s
+
+
+class ArtifactDamaged(PlatformError):
+    """Stored bytes of a build are not those that were published. Nothing is served from them."""
+
+    code = "artifact_damaged"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the compiled model is damaged ({what}): upload its checkpoint again with the same options, "
+            "which compiles it anew; deployments of it then start by themselves"
+        )
+        self.what = what
 
 
 class DeadlineExceeded(PlatformError):

@@ -187,6 +187,25 @@ def _logprob(raw: dict[str, Any]) -> TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class StartFailed:
+    """What a replica writes to its ready pipe when it can name why it will never be ready."""
+
+    code: str
+    message: str
+
+    def to_json(self) -> str:
+        return json.dumps({"start_failed": asdict(self)}, separators=(",", ":"))
+
+
+def decode_ready(line: str | bytes) -> ReplicaStats | StartFailed:
+    """What a ready pipe held. Raises: `ValueError`, `TypeError`, `KeyError`, `AttributeError`: neither."""
+    raw: dict[str, Any] = json.loads(line)
+    if "start_failed" in raw:
+        return StartFailed(**raw["start_failed"])
+    return ReplicaStats.from_json(line)
+
+
+@dataclass(frozen=True, slots=True)
 class RequestCounts:
     """What a replica has generated for one request so far; the ground truth when a gateway dies."""
 

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from common.ids import Kind, new_id
 from common.wire import ReplicaState, ReplicaStats
+from scheduler.integrity import check_listed_files
 from scheduler.launchers import BecameReady, Exited, Launcher, LaunchFailed, ReplicaSpec
 from scheduler.members import Fleet, Member, cold_start_phases
 from scheduler.placing import Sizing
@@ -48,8 +49,9 @@ class Actor:
         """Start one replica of the deployment's current revision.
 
         Raises:
-            LaunchFailed, BlobNotFound: nothing runs.
+            ArtifactDamaged, LaunchFailed, BlobNotFound: nothing runs.
         """
+        check_listed_files(self.blobs, build)
         replica_id = new_id(Kind.REPLICA)
         spec = self._spec(replica_id, deployment.id, build, sizing)
         member = Member(
@@ -155,7 +157,8 @@ class Actor:
         if deployment.failure == failure:
             return
         with self.database.write() as conn:
-            deployments.set_deployment_failure(conn, deployment.id, failure, now)
+            revision_id = deployment.revision_id
+            deployments.set_deployment_failure(conn, deployment.id, failure, now, revision_id=revision_id)
 
     def _drop_lease(self, member: Member) -> None:
         """End the lease; when Redis is away it expires by itself, and the replica must go all the same."""

@@ -83,7 +83,7 @@ class ControlLoop:
             return
         if isinstance(event, BecameReady):
             self.actor.ready(member, event)
-            self.reconciler.recovered(member.deployment_id)
+            self.reconciler.recovered(member)
             self.gauges.observe_cold_start(member.phases_s)
         elif isinstance(event, Exited):
             self._exited(member, event)
@@ -94,7 +94,9 @@ class ControlLoop:
         """One round of observe, decide, act."""
         for member in self.actor.fleet:
             self.guarded("record_failed", self.actor.record, member)
-        world = observe(self.actor.database, self.actor.redis, self._builds, now)
+        suspects = self.reconciler.failing_revisions()  # their builds may have been made anew
+        known = {i: build for i, build in self._builds.items() if i not in suspects}
+        world = observe(self.actor.database, self.actor.redis, known, now)
         self._builds = dict(world.builds)
         for deployment in world.active:
             self.guarded("deployment_failed", self._reconcile, deployment, world, now)
@@ -130,7 +132,7 @@ class ControlLoop:
         self._totals.retire(member)
         is_failure = event.is_crash or (member.state is ReplicaState.STARTING)
         if is_failure:
-            self.reconciler.failed(member, event.detail, event.at)
+            self.reconciler.failed(member, event.detail, event.at, event.failure)
         self.actor.exited(member, event)
 
     def _polled(self, member: Member, event: Polled) -> None:

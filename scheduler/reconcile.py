@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from common.errors import PlatformError
-from common.wire import ReplicaState
+from common.wire import ReplicaState, StartFailed
 from scheduler import autoscaler
 from scheduler.actor import Actor
 from scheduler.autoscaler import Decision, Sample, ScalingConfig, ScalingState
@@ -27,9 +27,11 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of one deployment between ticks."""
+    """What is remembered of one deployment between ticks; failures, of its current build only."""
 
     state: ScalingState
+    revision_id: str
+    artifact_prefix: str
     minimum: int = 0
     samples: tuple[Sample, ...] = ()
     backoff: Backoff = field(default_factory=Backoff)
@@ -54,7 +56,7 @@ class Reconciler:
         self, deployment: Deployment, build: Build, held: int, woken_at: float | None, now: float
     ) -> None:
         """Sample, decide, plan and carry out. `woken_at` is the time of an unanswered wake."""
-        memory = self._memory(deployment, now)
+        memory = self._memory(deployment, build, now)
         members = self.actor.fleet.alive(deployment.id)
         config = self._config(deployment)
         sample = sample_of(members, held, woken_at is not None, now)
@@ -81,35 +83,54 @@ class Reconciler:
             self.actor.drain(members[replica_id], "replaced" if is_replaced else reason, now)
         return found.starts
 
-    def failed(self, member: Member, detail: str, now: float) -> None:
-        """A replica ended badly: slow down its deployment's next starts, and remember why."""
-        memory = self.memories.get(member.deployment_id)
+    def failed(self, member: Member, detail: str, now: float, cause: StartFailed | None = None) -> None:
+        """A replica ended badly: slow down its revision's next starts, and remember why.
+
+        `cause` is what it said itself.
+        """
+        memory = self._memory_of(member)
         if memory is None:
             return
         ready_for_s = None if member.ready_at is None else now - member.ready_at
         memory.backoff = memory.backoff.after_failure(now, ready_for_s)
-        if ready_for_s is None:
+        if cause is not None:
+            memory.failure = Failure(cause.code, cause.message)
+        elif ready_for_s is None:
             memory.failure = Failure("replica_start_failed", f"a starting replica failed: {detail}")
         else:
             memory.failure = Failure(SERVED_BEFORE, f"a replica failed: {detail}")
 
-    def recovered(self, deployment_id: str) -> None:
+    def recovered(self, member: Member) -> None:
         """A replica became ready: nothing is wrong any more. The back-off stays until one served for long."""
-        if (memory := self.memories.get(deployment_id)) is not None:
+        if (memory := self._memory_of(member)) is not None:
             memory.failure = None
+
+    def failing_revisions(self) -> frozenset[str]:
+        """Revisions with which something is wrong."""
+        return frozenset(m.revision_id for m in self.memories.values() if m.failure is not None)
 
     def keep_only(self, deployment_ids: frozenset[str]) -> None:
         """Forget deployments that no longer exist."""
         self.memories = {i: m for i, m in self.memories.items() if i in deployment_ids}
 
-    def _memory(self, deployment: Deployment, now: float) -> Memory:
+    def _memory(self, deployment: Deployment, build: Build, now: float) -> Memory:
         memory = self.memories.get(deployment.id)
         if memory is None:
             existing = [m for m in self.actor.fleet.alive(deployment.id) if m.endpoint is not None]
-            memory = Memory(autoscaler.initial_state(len(existing), now))
+            state = autoscaler.initial_state(len(existing), now)
+            memory = Memory(state, deployment.revision_id, build.artifact_prefix)
             self.memories[deployment.id] = memory
+        served = (deployment.revision_id, build.artifact_prefix)
+        if (memory.revision_id, memory.artifact_prefix) != served:  # what failed is not served any more
+            memory.revision_id, memory.artifact_prefix = served
+            memory.backoff, memory.failure, memory.is_sized = Backoff(), None, False
         memory.minimum = deployment.policy.min_replicas
         return memory
+
+    def _memory_of(self, member: Member) -> Memory | None:
+        """The memory that a replica's fate belongs to; None when another revision took its place."""
+        memory = self.memories.get(member.deployment_id)
+        return memory if memory is not None and memory.revision_id == member.revision_id else None
 
     def _config(self, deployment: Deployment) -> ScalingConfig:
         policy = deployment.policy

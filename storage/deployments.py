@@ -149,11 +149,24 @@ def set_kv_ceiling(conn: Connection, deployment_id: str, kv_ceiling_tokens: int,
     )
 
 
-def set_deployment_failure(conn: Connection, deployment_id: str, failure: Failure | None, now: float) -> None:
-    """Note why its replicas don't start; None clears it. The dashboard and held requests show it."""
+def set_deployment_failure(
+    conn: Connection,
+    deployment_id: str,
+    failure: Failure | None,
+    now: float,
+    *,
+    revision_id: str | None = None,
+) -> None:
+    """Note why its replicas don't start; None clears it. The dashboard and held requests show it.
+
+    With `revision_id` nothing is noted once the deployment serves another: a failure is its revision's.
+    """
+    mine = deployments.c.id == deployment_id
+    if revision_id is not None:
+        mine = sa.and_(mine, deployments.c.revision_id == revision_id)
     conn.execute(
         sa.update(deployments)
-        .where(deployments.c.id == deployment_id)
+        .where(mine)
         .values(
             failure_code=None if failure is None else failure.code,
             failure_message=None if failure is None else failure.message,

@@ -21,6 +21,8 @@ MAX_PARTS = 10_000
 MAX_FILES = 1_000
 MAX_FILE_BYTES = MAX_PARTS * MAX_PART_BYTES
 
+_MAX_NAME_BYTES = 1024
+_MAX_SEGMENT_BYTES = 255
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -60,9 +62,12 @@ def plan_parts(size_bytes: int, part_size_bytes: int = DEFAULT_PART_BYTES) -> Pa
 
 def is_safe_name(name: str) -> bool:
     """Whether `name` is a relative path of plain segments that stays inside any directory it is joined to."""
-    if not 1 <= len(name) <= 255 or "\\" in name or any(not c.isprintable() for c in name):
+    if "\\" in name or not name.isprintable():  # a lone surrogate, which has no bytes, is not printable
         return False
-    return all(segment not in ("", ".", "..") for segment in name.split("/"))
+    segments = name.split("/")
+    if len(name.encode()) > _MAX_NAME_BYTES or any(len(s.encode()) > _MAX_SEGMENT_BYTES for s in segments):
+        return False
+    return all(segment not in ("", ".", "..") for segment in segments)
 
 
 def check_files(files: Sequence[FileSpec], part_size_bytes: int = DEFAULT_PART_BYTES) -> None:

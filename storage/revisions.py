@@ -131,6 +131,26 @@ def set_revision_ready(conn: Connection, revision_id: str, build: Build, now: fl
     return revision
 
 
+def move_builds(conn: Connection, tenant_id: str, build: Build) -> int:
+    """Point the tenant's ready revisions of the same build key to `build`; how many were elsewhere.
+
+    What they had was found damaged, or the compile would have reused it: this is what heals them.
+    """
+    mine = sa.and_(revisions.c.tenant_id == tenant_id, revisions.c.state == RevisionState.READY)
+    stale = sa.and_(
+        revisions.c.build_key == build.build_key, revisions.c.artifact_prefix != build.artifact_prefix
+    )
+    return conn.execute(
+        sa.update(revisions)
+        .where(mine, stale)
+        .values(
+            artifact_prefix=build.artifact_prefix,
+            tokenizer_prefix=build.tokenizer_prefix,
+            info=dict(build.info),
+        )
+    ).rowcount
+
+
 def set_revision_failed(conn: Connection, revision_id: str, failure: Failure, now: float) -> Revision:
     """Mark it failed, and its upload too unless that was verified before. A no-op when it ended already."""
     _lock_jobs(conn, revision_id)

@@ -5,7 +5,7 @@ The bytes are the blob store's. A file that the tenant has stored under the same
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -70,9 +70,11 @@ def create_upload(
     now: float,
     *,
     part_size_bytes: int = DEFAULT_PART_BYTES,
+    damaged: Collection[str] = (),
 ) -> Upload:
     """Plan the parts of each file. `options` are the compile's, kept as they are.
 
+    Files that the tenant has stored need no bytes, unless their digest is one of `damaged`.
     Raises: UploadRefused: with every problem of the names, sizes and digests.
     """
     check_files(files, part_size_bytes)
@@ -92,7 +94,7 @@ def create_upload(
     for position, spec in enumerate(files):
         plan = plan_parts(spec.size_bytes, part_size_bytes)
         stored = find_blob_by_sha256(conn, tenant_id, spec.sha256)
-        is_known = stored is not None and stored.size_bytes == spec.size_bytes
+        is_known = stored is not None and stored.size_bytes == spec.size_bytes and spec.sha256 not in damaged
         rows.append(
             {
                 "id": f"{upload_id}_{position}",

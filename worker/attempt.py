@@ -23,7 +23,7 @@ from storage.db import Database
 from storage.errors import StaleToken
 from storage.models import set_revision_ready
 from storage.records import Claim, Failure, JobEventKind, Meter, Revision, UsageEvent
-from storage.revisions import load_revision
+from storage.revisions import load_revision, move_builds
 from worker.build_key import build_key, settings_from
 from worker.compile_process import Compiler, Watch
 from worker.errors import CompileDied, CompileStopped
@@ -160,6 +160,7 @@ class CompileWorker:
         with self.database.write() as conn:
             jobs.succeed(conn, job.id, claim.token, now)
             set_revision_ready(conn, job.revision_id, published.build, now)
+            move_builds(conn, job.tenant_id, published.build)
             if published.facts.job_id == job.id:
                 event = UsageEvent(
                     tenant_id=job.tenant_id,

@@ -6,7 +6,6 @@ job made it and how long that took.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,16 +13,15 @@ from typing import Any
 
 import structlog
 
-from storage.blobs import BlobStore, Publication, StoredBytes, build_prefix, find_publication, publish
-from storage.errors import BlobNotFound
+from storage.blobs import BlobStore, Publication, broken, build_prefix, find_publication, publish
 from storage.records import Build
 from worker.workspace import Workspace
 
 log = structlog.get_logger()
 
 _FACTS = "facts.json"
+_MANIFEST = "manifest.json"
 _POINTER = "publication.json"
-_CHUNK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +66,22 @@ def find_build(blobs: BlobStore, tenant_id: str, build_key: str) -> PublishedBui
     publication = find_publication(blobs, tenant_id, build_key)
     if publication is None:
         return None
-    broken = [file.key for file in publication.files if not _is_whole(blobs, file)]
-    if not broken:
+    lost = broken(blobs, publication.files)
+    if not lost:
         return _published(blobs, publication)
-    log.warning("build_dropped", build_key=build_key, broken=broken)
+    log.warning("build_dropped", build_key=build_key, broken=[file.key for file in lost])
     blobs.delete(f"{build_prefix(tenant_id, build_key)}/{_POINTER}")
     return None
 
 
-def _is_whole(blobs: BlobStore, file: StoredBytes) -> bool:
-    digest = hashlib.sha256()
-    try:
-        with blobs.open(file.key) as stored:
-            while chunk := stored.read(_CHUNK_BYTES):
-                digest.update(chunk)
-    except BlobNotFound:
-        return False
-    return digest.hexdigest() == file.sha256
+def _listed(publication: Publication) -> list[tuple[str, str, int, str]]:
+    """Folder, name, size and sha256 of the files that no manifest lists: itself, and the tokenizer's."""
+    found = []
+    for file in publication.files:
+        folder, _, name = file.key.removeprefix(f"{publication.prefix}/").partition("/")
+        if folder == "tokenizer" or (folder, name) == ("artifact", _MANIFEST):
+            found.append((folder, name, file.size_bytes, file.sha256))
+    return found
 
 
 def _published(blobs: BlobStore, publication: Publication) -> PublishedBuild:
@@ -94,6 +91,6 @@ def _published(blobs: BlobStore, publication: Publication) -> PublishedBuild:
         publication.build_key,
         publication.directory("artifact"),
         publication.directory("tokenizer"),
-        facts.info,
+        {**facts.info, "files": _listed(publication)},
     )
     return PublishedBuild(build, facts, publication.is_winner)

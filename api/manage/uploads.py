@@ -13,7 +13,7 @@ from fastapi import Query, Request
 
 from api import routing
 from api.auth import Admin, Reader
-from api.manage import show, triage
+from api.manage import reuse, show, triage
 from api.manage.parts import receive_part
 from api.manage.schema import MissingPart, NewUpload, Page, PartBody, UploadBody
 from api.services import Given, Services
@@ -35,9 +35,10 @@ _MOST_PARTS_SHOWN = 1000
 async def create_upload(body: NewUpload, request: Request, given: Given, who: Admin) -> UploadBody:
     """Announce a checkpoint's files. What is wrong with them is all listed in `error.problems`, with a 400.
 
-    A file whose bytes this tenant has stored before needs no parts.
+    A file whose bytes this tenant has stored before, undamaged, needs no parts.
     """
     specs = await asyncio.to_thread(triage.judge, body)
+    damaged = await reuse.damaged_digests(given, who.tenant_id, specs)
     made = await given.store.write(
         uploads.create_upload,
         who.tenant_id,
@@ -46,6 +47,7 @@ async def create_upload(body: NewUpload, request: Request, given: Given, who: Ad
         body.options,
         given.clock(),
         part_size_bytes=body.part_size_bytes or DEFAULT_PART_BYTES,
+        damaged=damaged,
     )
     return await _shown(given, request, made)
 
@@ -99,6 +101,7 @@ async def complete_upload(upload_id: str, request: Request, given: Given, who: A
     upload = await given.store.read(_ready_to_join, who.tenant_id, upload_id)
     if upload.revision_id is None:
         await _join_all(given, upload)
+        await reuse.mend(given, upload)
     _, job = await given.store.write(uploads.complete_upload, who.tenant_id, upload_id, given.clock())
     await _enqueue(given, job.id)
     await given.files.delete(await given.store.read(uploads.leftover_keys, who.tenant_id, upload_id))

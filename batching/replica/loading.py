@@ -8,6 +8,7 @@ from pathlib import Path
 
 from batching.engine import Detokenizer
 from batching.replica.program import CompiledProgram
+from common.errors import ArtifactDamaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,18 @@ Load = Callable[[ModelSource], Loaded]
 
 
 def load_artifact(source: ModelSource) -> Loaded:
-    """Map the artifact's weights, open its kernels, read its tokenizer. Raises: what those two raise.
+    """Map the artifact's weights, compare their digests, open its kernels, read its tokenizer.
 
     The program gets one block more than is usable: block 0 is the null block.
+    Raises: ArtifactDamaged: bytes of the artifact are not those that were published; what the two raise.
     """
     from batching.prompt import Tokenizer
+    from compiler.artifact import ArtifactError
     from compiler.runtime import load_program
 
-    program = load_program(source.artifact, threads=source.threads, kv_blocks=source.kv_blocks + 1)
+    threads, kv_blocks = source.threads, source.kv_blocks + 1
+    try:
+        program = load_program(source.artifact, threads=threads, kv_blocks=kv_blocks, verify=True)
+    except ArtifactError as error:
+        raise ArtifactDamaged(str(error)) from error
     return Loaded(program, Tokenizer.load(source.tokenizer))

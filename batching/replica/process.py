@@ -25,6 +25,8 @@ from batching.replica.phases import Phases
 from batching.replica.service import ReplicaService
 from batching.replica.settings import ReplicaSettings
 from batching.replica.watchdog import start_watchdog
+from common.errors import PlatformError
+from common.wire import StartFailed
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +71,13 @@ class ReplicaProcess:
             return 0
         if engine.loaded.exception() is not None:
             log.error("replica_start_failed", exc_info=engine.loaded.exception())
+            self._say_why(engine.loaded.exception())
             return 1
         driver = engine.loaded.result()
         self._service.become_ready(driver)
         start_watchdog(driver.step_age_s, self._settings.step_timeout_s, self._is_over)
-        self._announce()
+        self._write_ready(self._service.stats().to_json())
+        log.info("replica_ready", extra={"facts": {"phases_s": dict(self._phases.as_tuple())}})
         await _first_of(engine.ended, stop)
         if engine.ended.done():
             log.critical("engine_failed", exc_info=engine.ended.exception())
@@ -81,12 +85,15 @@ class ReplicaProcess:
         await self._drain(driver, engine.ended)
         return 0
 
-    def _announce(self) -> None:
-        """Write the ready line, once; a launcher that does not read it any more changes nothing."""
-        line = self._service.stats().to_json() + "\n"
+    def _say_why(self, error: BaseException | None) -> None:
+        """Tell the launcher a failure that has a code; others it finds in the log."""
+        if isinstance(error, PlatformError):
+            self._write_ready(StartFailed(error.code, str(error)).to_json())
+
+    def _write_ready(self, line: str) -> None:
+        """Write the one line of the ready pipe; a launcher that does not read it any more changes nothing."""
         with contextlib.suppress(OSError), open(self._settings.ready_fd, "w") as ready:
-            ready.write(line)
-        log.info("replica_ready", extra={"facts": {"phases_s": dict(self._phases.as_tuple())}})
+            ready.write(line + "\n")
 
     async def _drain(self, driver: EngineDriver, ended: asyncio.Future[None]) -> None:
         """Finish what runs, fail what does not finish in time, stop the engine."""

@@ -28,7 +28,7 @@ def list_jobs(
         jobs = client.jobs.list(model=model, state=state)
     if as_json:
         return print_json(jobs)
-    headings = ("ID", "MODEL", "STATE", "STAGE", "DONE", "ATTEMPTS", "CREATED")
+    headings = ("ID", "MODEL", "STATE", "STAGE", "DONE", "ATTEMPTS", "CREATED", "FAILURE")
     return print_table(headings, (_row(job) for job in jobs))
 
 
@@ -87,4 +87,5 @@ def _caption(event: JobEvent) -> str:
 
 def _row(job: Job) -> tuple[str, ...]:
     done, created = f"{job.fraction:.0%}", show_time(job.created_at)
-    return (job.id, job.model, job.state, job.stage or "-", done, str(job.attempts), created)
+    why = "-" if job.failure is None else " ".join(f"{job.failure.code}: {job.failure.message}".split())
+    return (job.id, job.model, job.state, job.stage or "-", done, str(job.attempts), created, why)

@@ -11,6 +11,7 @@ from compiler.artifact import Artifact, ArtifactError, Buffer, BufferKind, Level
 from compiler.artifact.check import buffer_shape, largest_nbytes
 from compiler.ir.dim import Dim, bounds, symbol
 from compiler.ir.dtype import DType, to_numpy_storage
+from compiler.runtime.digests import DigestCheck
 from compiler.runtime.errors import LoadFailed
 from compiler.runtime.inputs import FIELDS, StepInputs, StepLimits
 from compiler.runtime.memory import ALIGNMENT, Array, Bytes, address_of, mapped, zeroed
@@ -27,14 +28,17 @@ class ProgramMemory:
     def __init__(self, artifact: Artifact, spec: LevelProgram, kv_blocks: int, *, verify: bool) -> None:
         """Map weights and allocate the rest, for `kv_blocks` blocks of cache.
 
+        With `verify` the weights count only once `finish_checks` has returned.
+
         Raises:
-            ArtifactError: buffers that a step cannot have, or a damaged weights file.
+            ArtifactError: buffers that a step cannot have, or a weights file of another size.
             LoadFailed: more blocks than the program allows, or than there is memory for.
         """
         model = artifact.manifest.model
         self.kv_blocks = kv_blocks
         self.addresses: dict[str, int] = {}
         self._keep: list[Bytes] = []
+        self._checks: list[DigestCheck] = []
         known = _known_dims(artifact, kv_blocks)
         self._map_weights(artifact, spec, verify)
         self._place_arena([b for b in spec.buffers if b.kind is BufferKind.ARENA], known)
@@ -55,9 +59,21 @@ class ProgramMemory:
     def _map_weights(self, artifact: Artifact, spec: LevelProgram, verify: bool) -> None:
         used = spec.names_used()
         weights = [w for w in artifact.manifest.weights if w.name in used]
-        files = {path: mapped(artifact.file(path, verify=verify)) for path in {w.file for w in weights}}
+        files = {path: mapped(artifact.file(path, verify=False)) for path in {w.file for w in weights}}
+        if verify:
+            self._checks = [DigestCheck(p, artifact.manifest.files[p].sha256, b) for p, b in files.items()]
         self._keep += files.values()
         self.addresses |= {w.name: address_of(files[w.file]) + w.offset for w in weights}
+
+    def finish_checks(self) -> None:
+        """Wait for the digests of the mapped weights, which threads compute meanwhile.
+
+        Raises:
+            ArtifactError: a file is damaged.
+        """
+        for check in self._checks:
+            check.finish()
+        self._checks = []
 
     def _place_arena(self, buffers: Iterable[Buffer], known: Mapping[str, Dim]) -> None:
         ends = {b: b.offset + largest_nbytes(b, known) for b in buffers}

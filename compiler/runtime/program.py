@@ -75,6 +75,7 @@ def load_program(
         library.check_runs_on(features, spec.level)
         memory = ProgramMemory(artifact, spec, kv_blocks, verify=verify)
         plans = [_Plan.build(bucket, library, memory) for bucket in spec.buckets]
+        memory.finish_checks()
         team = library.team(usable_cores() if threads is None else threads, spec.scratch_bytes)
     except BaseException:
         library.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from common.errors import PlatformError
-from common.wire import ReplicaStats
+from common.wire import ReplicaStats, StartFailed
 
 
 class LaunchFailed(PlatformError):
@@ -54,12 +54,16 @@ class BecameReady:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The process is gone and reaped. `is_crash` is false when it was told to go and went."""
+    """The process is gone and reaped. `is_crash` is false when it was told to go and went.
+
+    `failure` is what the replica itself said, when it could name why it would never be ready.
+    """
 
     replica_id: str
     is_crash: bool
     detail: str
     at: float
+    failure: StartFailed | None = None
 
 
 LauncherEvent = BecameReady | Exited

@@ -21,7 +21,7 @@ import psutil
 import structlog
 
 from common.clock import Clock
-from common.wire import ReplicaStats
+from common.wire import ReplicaStats, StartFailed, decode_ready
 from scheduler.launchers import child
 from scheduler.launchers.leftovers import (
     PidRecord,
@@ -131,9 +131,11 @@ class ProcessLauncher:
         process, spec = running.process, running.spec
         assert isinstance(process, subprocess.Popen), "only children have a ready pipe"
         assert spec is not None, "only children have a specification"
-        stats = _read_ready(read_fd)
-        if stats is not None:
-            self._notify(BecameReady(spec.replica_id, stats, self._clock()))
+        said = _read_ready(read_fd)
+        if isinstance(said, StartFailed):
+            running.failure = said
+        elif said is not None:
+            self._notify(BecameReady(spec.replica_id, said, self._clock()))
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = process.wait(timeout=_WATCH_S)
@@ -164,7 +166,7 @@ class ProcessLauncher:
             self._running.pop(running.record.replica_id, None)
         forget(self._config.run_dir, running.record)
         is_crash = not running.was_told_to_go
-        self._notify(Exited(running.record.replica_id, is_crash, detail, self._clock()))
+        self._notify(Exited(running.record.replica_id, is_crash, detail, self._clock(), running.failure))
         running.gone.set()
 
     def _signal(self, replica_id: str, number: signal.Signals) -> None:
@@ -207,6 +209,7 @@ class _Running:
     log_path: Path | None
     was_told_to_go: bool = False
     over_limit_bytes: int | None = None
+    failure: StartFailed | None = None
     gone: threading.Event = field(default_factory=threading.Event)
 
     def send(self, number: signal.Signals) -> None:
@@ -237,12 +240,12 @@ def _options(spec: ReplicaSpec, socket_path: str, ready_fd: int) -> Sequence[str
     )
 
 
-def _read_ready(read_fd: int) -> ReplicaStats | None:
+def _read_ready(read_fd: int) -> ReplicaStats | StartFailed | None:
     """The ready line, or None when the pipe closed without a good one (the process died or is broken)."""
     with open(read_fd, "rb") as pipe:
         line = pipe.readline()
     try:
-        return ReplicaStats.from_json(line) if line else None
+        return decode_ready(line) if line else None
     except (ValueError, TypeError, KeyError, AttributeError):
         log.error("ready_line_unreadable", line=line[:200].decode(errors="replace"))
         return None
@@ -260,6 +263,8 @@ def _private_bytes(pid: int) -> int:
 def _describe_exit(code: int, running: _Running) -> str:
     if running.over_limit_bytes is not None:
         return f"used {running.over_limit_bytes >> 20} MiB, more than its memory limit"
+    if running.failure is not None:
+        return f"{running.failure.code}: {running.failure.message}"
     if code < 0:
         name = signal.Signals(-code).name
         hint = " (out of memory?)" if code == -signal.SIGKILL and not running.was_told_to_go else ""

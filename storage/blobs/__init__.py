@@ -1,5 +1,6 @@
 """Blobs behind one port: immutable bytes by key, on disk here, on S3 later."""
 
+from storage.blobs.check import broken
 from storage.blobs.disk import DiskBlobs
 from storage.blobs.names import build_prefix, check_key, file_key, part_key
 from storage.blobs.port import BlobStore, BlobWriter, StoredBytes
@@ -12,6 +13,7 @@ __all__ = [
     "DiskBlobs",
     "Publication",
     "StoredBytes",
+    "broken",
     "build_prefix",
     "check_key",
     "file_key",

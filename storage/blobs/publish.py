@@ -15,7 +15,7 @@ from typing import Any
 
 from storage.blobs.names import build_prefix, check_key
 from storage.blobs.port import BlobStore, StoredBytes
-from storage.errors import BlobExists, BlobNotFound
+from storage.errors import BadBlobKey, BlobExists, BlobNotFound
 
 _POINTER = "publication.json"
 _CHUNK_BYTES = 1 << 20
@@ -68,14 +68,29 @@ def publish(
 
 
 def find_publication(store: BlobStore, tenant_id: str, build_key: str) -> Publication | None:
-    """The build of a key, when there is one: a compile that would repeat it is not needed."""
+    """The build of a key, when there is one: a compile that would repeat it is not needed.
+
+    A pointer that cannot be understood any more is removed: it would be in the way for ever.
+    """
+    pointer = f"{build_prefix(tenant_id, build_key)}/{_POINTER}"
     try:
-        with store.open(f"{build_prefix(tenant_id, build_key)}/{_POINTER}") as file:
-            raw: dict[str, Any] = json.load(file)
+        with store.open(pointer) as file:
+            return _decode(build_key, file.read())
     except BlobNotFound:
         return None
-    files = tuple(StoredBytes(f["key"], f["size_bytes"], f["sha256"]) for f in raw["files"])
-    return Publication(build_key, raw["prefix"], files, is_winner=False)
+    except (BadBlobKey, ValueError, KeyError, TypeError, AttributeError):
+        store.delete(pointer)
+        return None
+
+
+def _decode(build_key: str, text: bytes) -> Publication:
+    """Raises: ValueError, KeyError, TypeError, AttributeError: no pointer of ours, or a damaged one."""
+    raw: dict[str, Any] = json.loads(text)
+    prefix = check_key(raw["prefix"])
+    files = tuple(StoredBytes(check_key(f["key"]), f["size_bytes"], f["sha256"]) for f in raw["files"])
+    if not files or any(not file.key.startswith(f"{prefix}/") for file in files):
+        raise ValueError("files outside their publication")
+    return Publication(build_key, prefix, files, is_winner=False)
 
 
 def _files(directories: Mapping[str, Path]) -> Iterable[tuple[str, Path]]:

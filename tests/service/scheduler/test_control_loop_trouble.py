@@ -9,13 +9,13 @@ from common.wire import ReplicaState
 from scheduler.events import Polled
 from scheduler.placement import Node
 from scheduler.recovery import recover
-from storage import leases, replicas
+from storage import deployments, jobs, leases, models, replicas
 from storage.ledger import list_ledger
-from storage.records import Deployment, Tenant
+from storage.records import Deployment, Revision, Tenant
 from tests.support.fake_launcher import became_ready, crashed, went
-from tests.support.serving import deployed
+from tests.support.serving import deployed, published
 from tests.support.stage import GIB, RULES, SCALABLE, Stage
-from tests.support.storage_rows import NOW, a_tenant
+from tests.support.storage_rows import NOW, a_file, a_job, a_tenant
 
 
 def other_tenant(stage: Stage) -> Tenant:
@@ -64,6 +64,39 @@ def test_failing_starts_are_slowed_down(stage: Stage, chat: Deployment) -> None:
         stage.tick(0.5)
         stage.loop.handle(crashed(stage.launcher.last, stage.clock.now))
     assert len(stage.launcher.specs) == 5
+
+
+def moved_on(stage: Stage, chat: Deployment) -> Revision:
+    """The deployment, pointed to a second revision of its model."""
+    build = published(stage.blobs, stage.tenant, "key-second", {})
+    with stage.database.write() as conn:
+        job = a_job(conn, stage.tenant, "chat", a_file(content="other weights"))
+        assert jobs.claim_job(conn, job.id, "wrk_1", NOW, 30.0) is not None
+        revision = models.set_revision_ready(conn, job.revision_id, build, NOW)
+        deployments.set_revision(conn, stage.tenant.id, chat.name, revision, stage.clock.now)
+    return revision
+
+
+def test_a_new_revision_does_not_inherit_its_predecessors_failures(stage: Stage, chat: Deployment) -> None:
+    stage.wake(chat, held=1)
+    for _ in range(20):
+        stage.tick(0.5)
+        stage.loop.handle(crashed(stage.launcher.last, stage.clock.now))
+    count = len(stage.launcher.specs)
+    moved_on(stage, chat)
+    stage.tick(0.1)
+    assert len(stage.launcher.specs) == count + 1
+    assert stage.deployment(chat).failure is None
+
+
+def test_a_replica_of_an_old_revision_fails_alone(stage: Stage, chat: Deployment) -> None:
+    old = stage.started(chat)
+    moved_on(stage, chat)
+    stage.wake(chat, held=1)
+    stage.tick()
+    stage.loop.handle(crashed(old, stage.clock.turn(1.0), "ended by SIGKILL"))
+    stage.tick(0.0)
+    assert stage.deployment(chat).failure is None
 
 
 def test_a_replica_that_gets_ready_clears_the_failure(stage: Stage, chat: Deployment) -> None:

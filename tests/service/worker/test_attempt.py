@@ -108,7 +108,7 @@ def test_a_compiled_job_makes_revision_and_upload_ready(
     build = bench.revision(job).require_build()
     assert bench.job(job.id).state is JobState.SUCCEEDED
     assert bench.upload_state(job) is UploadState.READY
-    assert build.info == SERVING_INFO
+    assert build.info.items() >= SERVING_INFO.items()
     assert (blobs.path(build.artifact_prefix) / "manifest.json").read_text() == (
         '{"files": ["config.json", "model.safetensors"]}'
     )

@@ -125,6 +125,12 @@ async def test_the_pages_say_what_is_in_the_database(http: httpx.AsyncClient, da
     assert 'class="area-ready"' in deployment
 
 
+async def test_the_job_list_says_why_a_job_failed(http: httpx.AsyncClient, data: dict[str, str]) -> None:
+    listed = (await http.get("/dashboard/jobs")).text
+    assert "bad_header" in listed
+    assert "alert(1)" in listed
+
+
 async def test_a_missing_thing_is_a_page_with_a_404(http: httpx.AsyncClient) -> None:
     response = await http.get("/dashboard/deployments/nothing")
     assert response.status_code == 404

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import httpx
 import pytest
 
 from storage import keys
-from storage.blobs import file_key
+from storage.blobs import StoredBytes, broken, file_key
 from storage.parts import MIB
 from storage.records import Scope
+from storage.revisions import load_revision
 from tests.support.gateway import URL, Gateway
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
 from tests.support.tiny_families import write_tiny_family
@@ -152,11 +154,57 @@ async def test_bytes_that_this_tenant_has_stored_are_not_sent_again(
     assert (await http.post(f"/api/v1/uploads/{second['id']}/complete")).json()["job_id"]
 
 
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path) -> None:
+    """Change one bit and nothing that `stat` shows but the time of change, as a failing disk does."""
+    before, data = path.stat(), bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, Path.unlink])
+async def test_damaged_bytes_are_asked_for_again_and_heal_every_revision(
+    gateway: Gateway, http: httpx.AsyncClient, checkpoint: Path, damage: Callable[[Path], None]
+) -> None:
+    first = await uploaded(http, checkpoint)
+    file = next(f for f in first["files"] if f["name"] == "model.safetensors")
+    blobs, key = gateway.services.files.blobs, file_key(first["id"], file["id"])
+    damage(gateway.services.settings.blobs / key)
+    second = (await http.post("/api/v1/uploads", json=announcement(checkpoint, model="again"))).json()
+    assert [f["name"] for f in second["files"] if f["needs_bytes"]] == ["model.safetensors"]
+    await send_parts(http, checkpoint, second)
+    done = (await http.post(f"/api/v1/uploads/{second['id']}/complete")).json()
+    with gateway.database.read() as conn:
+        revision = load_revision(conn, done["revision_id"])
+    assert broken(blobs, [StoredBytes(f.blob_key, f.size_bytes, f.sha256) for f in revision.files]) == ()
+    with blobs.open(key) as stored:
+        assert stored.read() == (checkpoint / "model.safetensors").read_bytes()
+
+
 async def test_a_path_that_leaves_its_folder_is_refused_at_creation(
     http: httpx.AsyncClient, checkpoint: Path
 ) -> None:
     error = await refused(http, with_file(announcement(checkpoint), "../../etc/cron.d/evil"))
     assert "bad_name" in {p["code"] for p in error["problems"]}
+
+
+async def test_names_that_no_file_system_holds_together_are_all_refused_at_creation(
+    http: httpx.AsyncClient, checkpoint: Path
+) -> None:
+    body = announcement(checkpoint)
+    pairs = [("notes", "Notes/a.txt"), ("r/\u00e9.txt", "r/e\u0301.txt"), ("LICENSE", "license")]
+    alone = ["d/" + "ä" * 128, "x/" * 600 + "x", "a\u0085b", "tab\there", "no\u00a0break"]
+    for name in [*(name for pair in pairs for name in pair), *alone]:
+        body = with_file(body, name)
+    error = await refused(http, body)
+    found = {p["where"] for p in error["problems"]}
+    assert {second for _, second in pairs} <= found
+    assert {name[:200] for name in alone} <= found
+    assert not {first for first, _ in pairs} & found
 
 
 async def test_an_empty_file_is_refused_at_creation(http: httpx.AsyncClient, checkpoint: Path) -> None:

@@ -70,7 +70,22 @@ def test_plain_relative_names_are_accepted(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "a/.", "a\\b", "a\nb", "a\x00", "x" * 256, ".."],
+    [
+        "",
+        "/etc/passwd",
+        "../x",
+        "a/../b",
+        "a//b",
+        "./a",
+        "a/.",
+        "a\\b",
+        "a\nb",
+        "a\x00",
+        "x" * 256,
+        "..",
+        "ä" * 128,
+        "a/" * 512 + "a",
+    ],
 )
 def test_names_that_could_leave_their_directory_are_refused(name):
     assert not is_safe_name(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,3 +62,24 @@ def test_a_build_that_lost_bytes_makes_room_for_a_new_one(
     assert again.is_own
     assert found is not None
     assert found.build == again.build
+
+
+@pytest.mark.pitfall("C28")
+@pytest.mark.parametrize(
+    "text", [b"{", b"[]", b'{"files": [], "prefix": "a"}', b'{"files": 3, "prefix": "../x"}']
+)
+def test_a_pointer_that_was_damaged_makes_room_for_a_new_build(
+    blobs: DiskBlobs, published: PublishedBuild, tmp_path: Path, text: bytes
+) -> None:
+    blobs.put(f"artifacts/ten_1/{KEY}/publication.json", [text])
+    assert find_build(blobs, "ten_1", KEY) is None
+    assert publish(blobs, tmp_path, "job_2-1").is_own
+
+
+def test_a_build_says_what_the_files_are_that_no_manifest_lists(
+    blobs: DiskBlobs, published: PublishedBuild
+) -> None:
+    with blobs.open(f"{published.build.tokenizer_prefix}/tokenizer.json") as stored:
+        content = stored.read()
+    expected = ("tokenizer", "tokenizer.json", len(content), hashlib.sha256(content).hexdigest())
+    assert published.build.info["files"] == [expected]
