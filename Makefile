@@ -28,7 +28,8 @@ demo: $(SERVING)
 test: $(DEV)
 ifeq ($(TESTS),tests)
 	$(BIN)/python -m pytest tests/unit tests/backend -n auto
-	$(BIN)/python -m pytest tests/service tests/e2e
+	$(BIN)/python -m pytest tests/service -n 2 --dist loadfile
+	$(BIN)/python -m pytest tests/e2e
 else
 	$(BIN)/python -m pytest $(TESTS)
 endif

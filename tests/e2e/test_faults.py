@@ -26,7 +26,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """A platform with the deployment `tiny`, one replica at most."""
     checkpoint = write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "gqa")
     with running_platform(env={"CANDELA_JOB_LEASE_S": str(LEASE_S)}) as platform:
-        sent = platform.candela("model", "upload", str(checkpoint), "--name", "tiny", "--wait", "--json")
+        sent = platform.candela(
+            "model", "upload", str(checkpoint), "--name", "tiny", "--wait", "--budget", "none", "--json"
+        )
         assert sent.returncode == 0, sent.stderr + platform.logs()
         platform.client().deployments.create("tiny", "tiny", ScalingPolicy(idle_timeout_s=300.0))
         yield platform

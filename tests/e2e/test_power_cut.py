@@ -33,7 +33,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     checkpoint = tmp_path_factory.mktemp("tiny")
     write_tiny_checkpoint(checkpoint, "gqa")
     with running_platform(env=ENV) as platform:
-        sent = platform.candela("model", "upload", str(checkpoint), "--name", "tiny", "--wait", "--json")
+        sent = platform.candela(
+            "model", "upload", str(checkpoint), "--name", "tiny", "--wait", "--budget", "none", "--json"
+        )
         assert sent.returncode == 0, sent.stderr + platform.logs()
         platform.client().deployments.create("tiny", "tiny", ScalingPolicy(idle_timeout_s=300.0))
         yield platform

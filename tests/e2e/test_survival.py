@@ -14,7 +14,9 @@ from tests.support.tiny_checkpoints import write_tiny_checkpoint
 def test_everything_is_there_again_after_kill_9(tmp_path: Path) -> None:
     write_tiny_checkpoint(tmp_path, "gqa")
     with running_platform() as platform:
-        sent = platform.candela("model", "upload", str(tmp_path), "--name", "tiny", "--wait", "--json")
+        sent = platform.candela(
+            "model", "upload", str(tmp_path), "--name", "tiny", "--wait", "--budget", "none", "--json"
+        )
         assert sent.returncode == 0, sent.stderr + platform.logs()
         platform.client().deployments.create("tiny", "tiny", ScalingPolicy(idle_timeout_s=60.0))
         first = ask(platform.url, platform.api_key)

@@ -205,7 +205,9 @@ def test_a_slow_reader_is_cut_off_and_its_neighbours_are_not():
         replica("--max-buffered-tokens=2000", kv_blocks=300, step_s=0.0) as running,
         post_and_never_read(running, slow.to_json().encode()) as connection,
     ):
-        assert eventually(lambda: running.stats().running == 1)
+        assert eventually(
+            lambda: running.stats().running + running.stats().aborts >= 1
+        )  # it may be over already
         assert running.generate(neighbour).ids() == expected_ids(neighbour)
         assert eventually(lambda: running.stats().aborts == 1)
         connection.settimeout(10)

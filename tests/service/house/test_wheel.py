@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.repository import PACKAGES, ROOT, pyproject, python_files
+from tests.support.servers import short_directory
 
 DATA = ("*.h", "*.cpp", "*.html", "*.css", "*.js", "*.mako")
 
@@ -66,13 +67,25 @@ def test_the_command_runs_from_it(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     script = "import candela; print(candela.__file__); from candela.cli.main import run; run()"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script, "doctor", "--json", "--port", "0"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)},
-    )
+    with short_directory() as data_dir:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-P",
+                "-c",
+                script,
+                "doctor",
+                "--json",
+                "--port",
+                "0",
+                "--data-dir",
+                str(data_dir),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)},
+        )
     assert done.stdout.startswith(str(tmp_path)), done.stdout + done.stderr
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from storage.blobs import StoredBytes, broken, file_key
 from storage.parts import MIB
 from storage.records import Scope
 from storage.revisions import load_revision
+from tests.support.damage import flip, truncate
 from tests.support.gateway import URL, Gateway
 from tests.support.tiny_checkpoints import write_tiny_checkpoint
 from tests.support.tiny_families import write_tiny_family
@@ -152,18 +152,6 @@ async def test_bytes_that_this_tenant_has_stored_are_not_sent_again(
     second = (await http.post("/api/v1/uploads", json=announcement(checkpoint, model="again"))).json()
     assert [f["needs_bytes"] for f in second["files"]] == [False] * len(second["files"])
     assert (await http.post(f"/api/v1/uploads/{second['id']}/complete")).json()["job_id"]
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def flip(path: Path) -> None:
-    """Change one bit and nothing that `stat` shows but the time of change, as a failing disk does."""
-    before, data = path.stat(), bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 @pytest.mark.parametrize("damage", [truncate, flip, Path.unlink])
