@@ -34,6 +34,7 @@ def worker(database: Database, blobs: DiskBlobs, short_dir: Path, compiler: Fake
         work_dir=short_dir / "work",
         cache_dir=short_dir / "cache",
         logs_dir=short_dir / "logs",
+        journals_dir=short_dir / "journals",
     )
     return CompileWorker(
         rules, database, blobs, compiler, wall_clock, lambda: False, lambda _: None, threading.Event()
