@@ -41,7 +41,7 @@ class Effort:
 
 EFFORTS: Mapping[str, Effort] = {
     "none": Effort(shortlist=1, rounds=None, seeds=0, flips=0),
-    "quick": Effort(3, Rounds(most=7), seeds=2, flips=2, generations=1, children=3, strength=1),
+    "quick": Effort(3, Rounds(most=7), seeds=2, flips=2, generations=1, children=3, strength=1, seconds=60.0),
     "full": Effort(8, Rounds(most=15), seeds=8, flips=16, generations=5, strength=2, settles=True),
 }
 _FEW_SECONDS = 60.0
