@@ -92,7 +92,7 @@ def search(graph: Graph, setting: Setting, report: Report) -> SearchedProgram:
             best, moves = stitch(best, tuner, effort.flips, said(0.5, 0.6))
         tuner.evolve(best, said(0.6, 1.0))
         is_recalled = known is not None and best.distinct().keys() <= tuner.restored
-        if not tuner.is_over() and not is_recalled:
+        if (effort.is_limit_usual or not tuner.is_over()) and not is_recalled:
             tuner.remember()
             _remember_cuts(graph, best, setting, is_timed=tuner.is_timed(best))
     tuned = {key: tuner.tuned[key] for key in best.distinct()}

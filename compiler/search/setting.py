@@ -37,11 +37,23 @@ class Effort:
     strength: int = 0
     settles: bool = False
     """Whether the best of each definition meet once more, for longer."""
+    is_limit_usual: bool = False
+    """Whether ending at the limit of `seconds` gives a result like any other of this effort."""
 
 
 EFFORTS: Mapping[str, Effort] = {
     "none": Effort(shortlist=1, rounds=None, seeds=0, flips=0),
-    "quick": Effort(3, Rounds(most=7), seeds=2, flips=2, generations=1, children=3, strength=1, seconds=60.0),
+    "quick": Effort(
+        3,
+        Rounds(most=7),
+        seeds=2,
+        flips=2,
+        generations=1,
+        children=3,
+        strength=1,
+        seconds=60.0,
+        is_limit_usual=True,
+    ),
     "full": Effort(8, Rounds(most=15), seeds=8, flips=16, generations=5, strength=2, settles=True),
 }
 _FEW_SECONDS = 60.0
@@ -57,7 +69,8 @@ def effort_for(budget: str | float) -> Effort | None:
         return None
     if not seconds >= 0.0:
         return None
-    return replace(EFFORTS["quick" if seconds < _FEW_SECONDS else "full"], seconds=seconds)
+    base = EFFORTS["quick" if seconds < _FEW_SECONDS else "full"]
+    return replace(base, seconds=seconds, is_limit_usual=False)
 
 
 @dataclass(frozen=True, slots=True)
