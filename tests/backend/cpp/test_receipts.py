@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from compiler.artifact import ArtifactError, FileEntry, Manifest, encode_manifest, kernels_path, open_artifact
 from compiler.artifact.receipt import decode_receipt, encode_receipt, file_digest
@@ -46,15 +49,19 @@ def copy(compiled: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(compiled, tmp_path / "copy"))
 
 
+def pem_of(key: Ed25519PrivateKey | rsa.RSAPrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A key pair as the documented commands make it."""
-    private = tmp_path_factory.mktemp("keys") / "private.pem"
-    public = private.with_name("public.pem")
-    make = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(private)]
-    subprocess.run(make, check=True, capture_output=True)
-    show = ["openssl", "pkey", "-in", str(private), "-pubout", "-out", str(public)]
-    subprocess.run(show, check=True, capture_output=True)
+    """A key pair in the forms that the documented commands write."""
+    folder, key = tmp_path_factory.mktemp("keys"), Ed25519PrivateKey.generate()
+    private, public = folder / "private.pem", folder / "public.pem"
+    private.write_bytes(pem_of(key))
+    public.write_bytes(
+        key.public_key().public_bytes(Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
     return private, public
 
 
@@ -187,9 +194,9 @@ def test_a_damaged_signature_is_refused(copy: Path, keys: tuple[Path, Path], dat
 
 def test_keys_of_another_kind_are_refused(copy: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
     private, public = keys
-    rsa = tmp_path / "rsa.pem"
-    subprocess.run(["openssl", "genrsa", "-out", str(rsa), "2048"], check=True, capture_output=True)
-    for path in (rsa, public):
+    other = tmp_path / "rsa.pem"
+    other.write_bytes(pem_of(rsa.generate_private_key(public_exponent=65537, key_size=2048)))
+    for path in (other, public):
         with pytest.raises(BadKey, match="key"):
             sign(copy, path)
     with pytest.raises(BadKey, match="public key"):
